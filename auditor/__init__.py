@@ -1,0 +1,3 @@
+"""Audit whether a speculative draft head changes what its target model says."""
+
+__version__ = "0.1.0"
