@@ -5,7 +5,7 @@ from __future__ import annotations
 from auditor.model.base import Model
 
 
-class Prompt(Model):
+class Prompt(Model, frozen=True, kw_only=True):
     """One prompt, frozen as token ids before the first request."""
 
     id: str
@@ -19,7 +19,7 @@ class Prompt(Model):
     max_tokens: int
 
 
-class Completion(Model, tag="completion", tag_field="kind"):
+class Completion(Model, frozen=True, kw_only=True, tag="completion", tag_field="kind"):
     """The token ids returned for one prompt. The verdict reads ids; text is for people."""
 
     phase: str
@@ -47,7 +47,7 @@ class Completion(Model, tag="completion", tag_field="kind"):
     ended_s: float
 
 
-class RequestFailure(Model, tag="failure", tag_field="kind"):
+class RequestFailure(Model, frozen=True, kw_only=True, tag="failure", tag_field="kind"):
     """A request that brought no completion. Never counted as a wrong answer."""
 
     phase: str
@@ -63,13 +63,13 @@ class RequestFailure(Model, tag="failure", tag_field="kind"):
 Answer = Completion | RequestFailure
 
 
-class TokenLogprob(Model):
+class TokenLogprob(Model, frozen=True, kw_only=True):
     token: int
     logprob: float | None
     """Natural log; None for NaN or ±inf."""
 
 
-class Score(Model):
+class Score(Model, frozen=True, kw_only=True):
     """One forced position scored in the second pass: `max_tokens=1` after a common prefix."""
 
     launch: str

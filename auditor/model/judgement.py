@@ -38,7 +38,7 @@ EXIT_CODES: dict[VerdictName, int] = {
 }
 
 
-class Proportion(Model):
+class Proportion(Model, frozen=True, kw_only=True):
     """k of n with its intervals. `n` = 0 has no interval."""
 
     k: int
@@ -47,7 +47,7 @@ class Proportion(Model):
     wilson95: Interval | None
 
 
-class Repeatability(Model):
+class Repeatability(Model, frozen=True, kw_only=True):
     """A launch against itself: the certification prompts twice at batch 1."""
 
     launch: str
@@ -56,7 +56,7 @@ class Repeatability(Model):
     """Prompt ids."""
 
 
-class SettingDiff(Model):
+class SettingDiff(Model, frozen=True, kw_only=True):
     """One resolved setting that differs between two launches."""
 
     name: str
@@ -67,7 +67,7 @@ class SettingDiff(Model):
     not comparable: can change numerics."""
 
 
-class FingerprintDiff(Model):
+class FingerprintDiff(Model, frozen=True, kw_only=True):
     prompt: str
     values: int
     """float32 values compared."""
@@ -76,7 +76,7 @@ class FingerprintDiff(Model):
     """Largest |Δ logprob|, nats; None when a value is not finite or the lengths differ."""
 
 
-class ChoiceDiff(Model):
+class ChoiceDiff(Model, frozen=True, kw_only=True):
     """A kernel that two launches tuned differently."""
 
     kernel: str
@@ -87,7 +87,7 @@ class ChoiceDiff(Model):
     """The two winners' times on the reference launch, microseconds; None when not timed."""
 
 
-class PairCertificate(Model):
+class PairCertificate(Model, frozen=True, kw_only=True):
     """One comparison of launch states. Every attempt is kept."""
 
     reference: str
@@ -107,7 +107,7 @@ class PairCertificate(Model):
     why: str
 
 
-class Hazard(Model):
+class Hazard(Model, frozen=True, kw_only=True):
     """First divergences D over tokens exposed E; rate = D/E a token, Garwood 95% interval."""
 
     start: int
@@ -119,7 +119,7 @@ class Hazard(Model):
     interval95: Interval | None
 
 
-class SurvivalPoint(Model):
+class SurvivalPoint(Model, frozen=True, kw_only=True):
     token: int
     survival: float
     low: float
@@ -127,7 +127,7 @@ class SurvivalPoint(Model):
     at_risk: int
 
 
-class Agreement(Model):
+class Agreement(Model, frozen=True, kw_only=True):
     """Byte-exact agreement at batch 1 of one arm with the reference, on one corpus (`all` pools)."""
 
     arm: str
@@ -146,7 +146,7 @@ class Agreement(Model):
     survival: tuple[SurvivalPoint, ...]
 
 
-class TokenMargin(Model):
+class TokenMargin(Model, frozen=True, kw_only=True):
     """The two candidate tokens at a divergence as one server scores them."""
 
     launch: str
@@ -160,7 +160,7 @@ class TokenMargin(Model):
     """Whether rescoring chose the token that this server had decoded; None when not scored."""
 
 
-class Divergence(Model):
+class Divergence(Model, frozen=True, kw_only=True):
     arm: str
     corpus: str
     prompt: str
@@ -179,7 +179,7 @@ class Divergence(Model):
     token: verify-shape numerics, not the head. None when not scored."""
 
 
-class NoiseFloor(Model):
+class NoiseFloor(Model, frozen=True, kw_only=True):
     """Largest |Δ logprob| that the engine shows without a drafter, and how it was measured."""
 
     reference_control_max: float | None
@@ -193,7 +193,7 @@ class NoiseFloor(Model):
     """The bound in use; None when margins are not evidence."""
 
 
-class Calibration(Model):
+class Calibration(Model, frozen=True, kw_only=True):
     """Does rescoring reproduce what the reference itself decoded?"""
 
     bin_start: int
@@ -203,7 +203,7 @@ class Calibration(Model):
     usable: bool
 
 
-class Invariance(Model):
+class Invariance(Model, frozen=True, kw_only=True):
     """One launch at one level against its own batch-1 completions."""
 
     arm: str
@@ -225,7 +225,7 @@ class Invariance(Model):
     errors: int
 
 
-class Replay(Model):
+class Replay(Model, frozen=True, kw_only=True):
     """Batch-1 completions asked for again after the load."""
 
     arm: str
@@ -233,7 +233,7 @@ class Replay(Model):
     differing: tuple[str, ...]
 
 
-class ArmAccuracy(Model):
+class ArmAccuracy(Model, frozen=True, kw_only=True):
     arm: str
     correct: int
     wrong: int
@@ -247,7 +247,7 @@ class ArmAccuracy(Model):
     """By vLLM's own rule."""
 
 
-class AccuracyTest(Model):
+class AccuracyTest(Model, frozen=True, kw_only=True):
     """Paired equivalence of one candidate (or the control) with the reference. δ = candidate - reference."""
 
     arm: str
@@ -285,7 +285,7 @@ class AccuracyTest(Model):
     suspect_golds: int = 0
 
 
-class Activity(Model):
+class Activity(Model, frozen=True, kw_only=True):
     """Speculation counters of one phase, from differences."""
 
     arm: str
@@ -302,7 +302,7 @@ class Activity(Model):
     status: Literal["ran", "never ran", "unknown", "restarted", "not speculative"]
 
 
-class Finding(Model):
+class Finding(Model, frozen=True, kw_only=True):
     """A typed remark with its remedy."""
 
     code: str
@@ -315,7 +315,7 @@ class Finding(Model):
     """Arm, launch, phase or prompt it is about."""
 
 
-class Gate(Model):
+class Gate(Model, frozen=True, kw_only=True):
     name: str
     """`certification`, `head-ran/<arm>`, `agreement/<arm>`, …"""
     status: Status
@@ -326,7 +326,7 @@ class Gate(Model):
     """What to do next; empty on PASS."""
 
 
-class Verdict(Model):
+class Verdict(Model, frozen=True, kw_only=True):
     name: VerdictName
     exit_code: int
     reason: str
@@ -335,7 +335,7 @@ class Verdict(Model):
     """What this verdict does not cover."""
 
 
-class Judgement(Model):
+class Judgement(Model, frozen=True, kw_only=True):
     repeatability: tuple[Repeatability, ...] = ()
     certificates: tuple[PairCertificate, ...] = ()
     activity: tuple[Activity, ...] = ()

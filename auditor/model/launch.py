@@ -7,21 +7,21 @@ from typing import Literal
 from auditor.model.base import EnvVar, Model
 
 
-class Setting(Model):
+class Setting(Model, frozen=True, kw_only=True):
     """One field of a server's resolved configuration, as text."""
 
     name: str
     value: str
 
 
-class Timing(Model):
+class Timing(Model, frozen=True, kw_only=True):
     """One candidate that an autotuner timed."""
 
     config: str
     microseconds: float | None
 
 
-class KernelChoice(Model):
+class KernelChoice(Model, frozen=True, kw_only=True):
     """What an autotuner picked for one kernel at one key."""
 
     kernel: str
@@ -32,7 +32,7 @@ class KernelChoice(Model):
     """All timed candidates, fastest first; empty when the log names the winner only."""
 
 
-class Diary(Model):
+class Diary(Model, frozen=True, kw_only=True):
     """What a launch said about itself while it started."""
 
     choices: tuple[KernelChoice, ...] = ()
@@ -43,7 +43,7 @@ class Diary(Model):
     warnings: tuple[str, ...] = ()
 
 
-class FingerprintPrompt(Model):
+class FingerprintPrompt(Model, frozen=True, kw_only=True):
     prompt: str
     token_ids: tuple[int, ...]
     """Ids whose logprobs follow in `bits`, flattened in the order of the reply."""
@@ -51,7 +51,7 @@ class FingerprintPrompt(Model):
     """Big-endian float32 bit patterns, eight hex digits a value, same order."""
 
 
-class Fingerprint(Model):
+class Fingerprint(Model, frozen=True, kw_only=True):
     """Float32 bits of prompt logprobs on fixed prompts. Equal is evidence for one launch state;
     it is necessary, not sufficient, because prefill kernels are not the decode kernels."""
 
@@ -61,7 +61,7 @@ class Fingerprint(Model):
     prompts: tuple[FingerprintPrompt, ...]
 
 
-class Launch(Model):
+class Launch(Model, frozen=True, kw_only=True):
     """A launch, or an attached server. Written again whenever its state changes; the last one counts."""
 
     id: str

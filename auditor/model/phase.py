@@ -9,7 +9,7 @@ from auditor.model.base import Model
 Stage = Literal["certify", "batch1", "load", "replay", "accuracy", "calibrate"]
 
 
-class Counters(Model):
+class Counters(Model, frozen=True, kw_only=True):
     """Totals of one server summed over its engines. None: the family is absent, which is not zero."""
 
     drafts: int | None = None
@@ -24,7 +24,7 @@ class Counters(Model):
     """Older engines expose a lifetime gauge instead of counters."""
 
 
-class ConcurrencySample(Model):
+class ConcurrencySample(Model, frozen=True, kw_only=True):
     at_s: float
     running: int
     waiting: int
@@ -32,7 +32,7 @@ class ConcurrencySample(Model):
     """Requests the client itself had outstanding."""
 
 
-class ConcurrencySummary(Model):
+class ConcurrencySummary(Model, frozen=True, kw_only=True):
     """What the engine reported while the client held the asked number in flight (steady phase)."""
 
     samples: int
@@ -47,7 +47,7 @@ class ConcurrencySummary(Model):
     """Median running over the steady phase: the label of the level when it was not held."""
 
 
-class Phase(Model):
+class Phase(Model, frozen=True, kw_only=True):
     """Written when the phase starts (state `running`) and again when it ends."""
 
     id: str

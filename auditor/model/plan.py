@@ -12,7 +12,7 @@ GateName = Literal["certification", "head-ran", "agreement", "invariance", "accu
 GATES: tuple[GateName, ...] = ("certification", "head-ran", "agreement", "invariance", "accuracy")
 
 
-class Draft(Model):
+class Draft(Model, frozen=True, kw_only=True):
     """What speculates for the target."""
 
     name: str
@@ -25,7 +25,7 @@ class Draft(Model):
     """The JSON object given to the engine's --speculative-config, keys sorted."""
 
 
-class Arm(Model):
+class Arm(Model, frozen=True, kw_only=True):
     """One serving configuration. Arms may differ in the speculative configuration only."""
 
     name: str
@@ -40,7 +40,7 @@ class Arm(Model):
     """Another target directory for this arm alone (negative controls); None for the plan's target."""
 
 
-class EnginePlan(Model):
+class EnginePlan(Model, frozen=True, kw_only=True):
     """How servers are started. Unused fields keep their defaults in attach mode."""
 
     kind: str = "vllm"
@@ -65,7 +65,7 @@ class EnginePlan(Model):
     """Name (never the value) of the variable that holds the bearer token for attached servers."""
 
 
-class CorpusUse(Model):
+class CorpusUse(Model, frozen=True, kw_only=True):
     """A corpus and how much of it is used."""
 
     name: str
@@ -77,7 +77,7 @@ class CorpusUse(Model):
     """Cap on generated tokens a request."""
 
 
-class CertificationPlan(Model):
+class CertificationPlan(Model, frozen=True, kw_only=True):
     """Stage 3: is the control in the reference's launch state?"""
 
     prompts: int = 64
@@ -91,7 +91,7 @@ class CertificationPlan(Model):
     """Launches allowed for the control, and for each candidate, the first included."""
 
 
-class AgreementPlan(Model):
+class AgreementPlan(Model, frozen=True, kw_only=True):
     """Stage 4: byte-exact agreement at batch 1."""
 
     corpora: tuple[CorpusUse, ...] = ()
@@ -99,7 +99,7 @@ class AgreementPlan(Model):
     """Lower 95% bound that each corpus must reach, as a fraction; None switches this bound off."""
 
 
-class ForensicsPlan(Model):
+class ForensicsPlan(Model, frozen=True, kw_only=True):
     """Stage 5: the second pass over every divergence."""
 
     max_divergences: int = 200
@@ -109,7 +109,7 @@ class ForensicsPlan(Model):
     top_logprobs: int = 20
 
 
-class InvariancePlan(Model):
+class InvariancePlan(Model, frozen=True, kw_only=True):
     """Stage 6: the same prompts under load."""
 
     levels: tuple[int, ...] = (2, 8, 32)
@@ -120,7 +120,7 @@ class InvariancePlan(Model):
     """None uses each corpus's own cap, so that batch-1 completions are the baseline as they are."""
 
 
-class AccuracyPlan(Model):
+class AccuracyPlan(Model, frozen=True, kw_only=True):
     """Stage 7: paired task accuracy."""
 
     corpus: CorpusUse
@@ -136,7 +136,7 @@ class AccuracyPlan(Model):
     """Reference accuracy above this is VOID (fraction)."""
 
 
-class AuditPlan(Model):
+class AuditPlan(Model, frozen=True, kw_only=True):
     """The whole audit. Empty `gates` is refused: no checks is not a pass."""
 
     name: str

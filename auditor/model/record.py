@@ -28,13 +28,13 @@ from auditor.model.plan import AuditPlan
 SCHEMA_VERSION = 1
 
 
-class FileDigest(Model):
+class FileDigest(Model, frozen=True, kw_only=True):
     path: str
     size: int
     sha256: str
 
 
-class Identity(Model):
+class Identity(Model, frozen=True, kw_only=True):
     """What was audited, byte for byte."""
 
     name: str
@@ -48,7 +48,7 @@ class Identity(Model):
     licence: str | None = None
 
 
-class Environment(Model):
+class Environment(Model, frozen=True, kw_only=True):
     auditor_version: str
     python: str
     platform: str
@@ -62,7 +62,7 @@ class Environment(Model):
     git_commit: str | None = None
 
 
-class StageNote(Model):
+class StageNote(Model, frozen=True, kw_only=True):
     """A step of the run that is no phase of measuring: `preflight`, `fingerprint`, `stop`, …"""
 
     what: str
@@ -71,7 +71,7 @@ class StageNote(Model):
     ended_s: float
 
 
-class Resumed(Model):
+class Resumed(Model, frozen=True, kw_only=True):
     """The run went on in a new process; `offset_s` continues the clock of the record."""
 
     offset_s: float
@@ -81,7 +81,7 @@ class Resumed(Model):
 Record = Launch | Phase | Fingerprint | Score | Finding | StageNote | Resumed
 
 
-class Event(Model):
+class Event(Model, frozen=True, kw_only=True):
     """One journal line. Exactly one of the fields is set."""
 
     launch: Launch | None = None
@@ -94,7 +94,7 @@ class Event(Model):
     resumed: Resumed | None = None
 
 
-class AuditRecord(Model):
+class AuditRecord(Model, frozen=True, kw_only=True):
     """audit.json"""
 
     schema_version: int = SCHEMA_VERSION
