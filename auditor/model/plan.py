@@ -135,6 +135,12 @@ class AccuracyPlan(Model, frozen=True, kw_only=True):
     ceiling: float = 0.99
     """Reference accuracy above this is VOID (fraction)."""
 
+    @property
+    def label(self) -> str:
+        """Corpus label of the accuracy prompts, `gsm8k+8shot`: the agreement prompts of the same corpus
+        have no worked examples, hence other ids."""
+        return f"{self.corpus.name}+{self.shots}shot"
+
 
 class AuditPlan(Model, frozen=True, kw_only=True):
     """The whole audit. Empty `gates` is refused: no checks is not a pass."""

@@ -1,0 +1,50 @@
+"""Where each arm runs, and who may work on a device at the same time. Pure but for the semaphores."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from auditor.model.plan import Arm, AuditPlan
+
+MEMORY_SHARE = 0.9
+"""Part of a device's memory that the servers on it may take together (vLLM's own default is 0.9)."""
+
+
+class Placement:
+    """Arms on devices, one server a device (or tensor-parallel group `0+1`) as far as devices reach."""
+
+    def __init__(self, plan: AuditPlan) -> None:
+        self.one_at_a_time = plan.engine.one_at_a_time
+        devices = plan.engine.devices or ("",)
+        self._device = {
+            arm.name: devices[0] if self.one_at_a_time else devices[i % len(devices)]
+            for i, arm in enumerate(plan.arms)
+        }
+        self._slots = {device: asyncio.Semaphore(slots_of(device, plan)) for device in devices}
+        self._starts = {device: asyncio.Lock() for device in devices}
+
+    def device(self, arm: Arm) -> str:
+        return self._device[arm.name]
+
+    def memory_fraction(self, arm: Arm) -> float | None:
+        """Share of the device's memory for this arm's server; None where it has the device to itself."""
+        sharing = sum(d == self.device(arm) for d in self._device.values())
+        return None if self.one_at_a_time or sharing == 1 else round(MEMORY_SHARE / sharing, 3)
+
+    def slot(self, arm: Arm) -> asyncio.Semaphore:
+        """Held while an arm measures: arms on one accelerator take turns, arms on others do not wait."""
+        return self._slots[self.device(arm)]
+
+    def start_lock(self, arm: Arm) -> asyncio.Lock:
+        """Held while a server starts: two that profile one device's memory at once can both fail."""
+        return self._starts[self.device(arm)]
+
+
+def slots_of(device: str, plan: AuditPlan) -> int:
+    """How many servers may measure at once on `device`: one on an accelerator or somebody else's host;
+    on the CPU as many as have cores of their own, by OMP_NUM_THREADS of the plan."""
+    if device or plan.attached:
+        return 1
+    threads = next((int(v.value) for v in plan.engine.env if v.name == "OMP_NUM_THREADS"), 0)
+    return max(1, (os.cpu_count() or 1) // threads) if threads else 1

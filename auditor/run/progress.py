@@ -1,0 +1,26 @@
+"""What the run tells whoever watches it. Implemented by report/terminal.py, and silently here."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    def start(self, key: str, label: str, total: int) -> None:
+        """A block of `total` requests begins; several may be open at once, told apart by `key`."""
+        ...
+
+    def update(self, key: str, done: int, in_flight: int, tokens: int) -> None: ...
+    def finish(self, key: str) -> None: ...
+    def note(self, text: str) -> None:
+        """One line: a launch is ready, a state was certified, a stage was left out."""
+        ...
+
+
+class Silent:
+    """Progress for --json, tests and libraries."""
+
+    def start(self, key: str, label: str, total: int) -> None: ...
+    def update(self, key: str, done: int, in_flight: int, tokens: int) -> None: ...
+    def finish(self, key: str) -> None: ...
+    def note(self, text: str) -> None: ...

@@ -1,0 +1,125 @@
+"""Which blocks of work one launch does, in which order: pure, from the plan and the frozen prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from auditor.measure.phases import PhaseSpec
+from auditor.model.completion import Prompt
+from auditor.model.plan import AuditPlan, InvariancePlan
+
+CERTIFICATION = "certification"
+FINGERPRINT = "fingerprint"
+ROUNDS_UNDER_LOAD = 3
+"""Requests a level gets at least, as a multiple of the level, so that a steady phase exists."""
+
+
+def of_corpus(prompts: Sequence[Prompt], corpus: str) -> tuple[Prompt, ...]:
+    return tuple(p for p in prompts if p.corpus == corpus)
+
+
+def once(prompts: Sequence[Prompt]) -> tuple[tuple[Prompt, int], ...]:
+    return tuple((p, 0) for p in prompts)
+
+
+def certification(launch: str, arm: str, prompts: Sequence[Prompt]) -> tuple[PhaseSpec, PhaseSpec]:
+    """The certification prompts twice at batch 1."""
+    items = once(of_corpus(prompts, CERTIFICATION))
+    first, second = (
+        PhaseSpec(
+            id=f"certify/{launch}/pass{n}",
+            stage="certify",
+            launch=launch,
+            arm=arm,
+            corpus=CERTIFICATION,
+            concurrency=1,
+            pass_no=n,
+            items=items,
+        )
+        for n in (1, 2)
+    )
+    return first, second
+
+
+def batch1(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) -> Iterator[PhaseSpec]:
+    """Stage 4, one phase a corpus."""
+    for use in plan.agreement.corpora if plan.agreement else ():
+        yield PhaseSpec(
+            id=f"batch1/{launch}/{use.name}",
+            stage="batch1",
+            launch=launch,
+            arm=arm,
+            corpus=use.name,
+            concurrency=1,
+            items=once(of_corpus(prompts, use.name)),
+        )
+
+
+def invariance_prompts(plan: AuditPlan, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """The first prompts of each agreement corpus in turn, `plan.invariance.prompts` in all."""
+    assert plan.invariance is not None
+    lanes = [of_corpus(prompts, use.name) for use in plan.agreement.corpora] if plan.agreement else []
+    turns = [lane[i] for i in range(max(map(len, lanes), default=0)) for lane in lanes if i < len(lane)]
+    return tuple(turns[: plan.invariance.prompts])
+
+
+def load(
+    plan: AuditPlan, invariance: InvariancePlan, launch: str, arm: str, prompts: Sequence[Prompt]
+) -> Iterator[PhaseSpec]:
+    """Stage 6: each level twice, then the same prompts once more at batch 1."""
+    chosen = invariance_prompts(plan, prompts)
+    for level in invariance.levels:
+        rounds = max(1, -(-ROUNDS_UNDER_LOAD * level // len(chosen))) if chosen else 0
+        items = tuple((p, r) for r in range(rounds) for p in chosen)
+        for run in (1, 2):
+            yield PhaseSpec(
+                id=f"load/{launch}/n{level}/run{run}",
+                stage="load",
+                launch=launch,
+                arm=arm,
+                corpus=None,
+                concurrency=level,
+                pass_no=run,
+                items=items,
+            )
+    yield PhaseSpec(
+        id=f"replay/{launch}",
+        stage="replay",
+        launch=launch,
+        arm=arm,
+        corpus=None,
+        concurrency=1,
+        items=once(chosen),
+    )
+
+
+def accuracy(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) -> Iterator[PhaseSpec]:
+    """Stage 7."""
+    if plan.accuracy is None:
+        return
+    yield PhaseSpec(
+        id=f"accuracy/{launch}/{plan.accuracy.label}",
+        stage="accuracy",
+        launch=launch,
+        arm=arm,
+        corpus=plan.accuracy.label,
+        concurrency=plan.accuracy.concurrency,
+        items=once(of_corpus(prompts, plan.accuracy.label)),
+    )
+
+
+def calibration(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) -> PhaseSpec:
+    """Second pass with logprobs over a few reference prompts, on which rescoring is calibrated."""
+    assert plan.forensics is not None
+    lanes = [of_corpus(prompts, use.name) for use in plan.agreement.corpora] if plan.agreement else []
+    turns = [lane[i] for i in range(max(map(len, lanes), default=0)) for lane in lanes if i < len(lane)]
+    return PhaseSpec(
+        id=f"calibrate/{launch}",
+        stage="calibrate",
+        launch=launch,
+        arm=arm,
+        corpus=None,
+        concurrency=1,
+        items=once(turns[: plan.forensics.calibration_prompts]),
+        logprobs=1,
+    )
