@@ -139,7 +139,7 @@ class EvidenceBuilder:
     ) -> Phase:
         """`replies` by prompt id; a list of Reply where a prompt is repeated.
 
-        `drafts`: speculation steps and accepted tokens of the phase; None for a server that does not speculate.
+        `drafts`: speculation steps and accepted tokens of the phase; None: the server does not speculate.
         """
         answers = [
             self._answer(phase_id, prompt, repeat, reply)

@@ -735,12 +735,11 @@ def title(name: str) -> None:
     ctypes.CDLL(None).prctl(15, name.encode()[:15], 0, 0, 0)
 
 
-def engine_core(stay: bool) -> None:
+def engine_core(stay: bool, parent: int) -> None:
     """The child that holds the device in a real engine: it ends with its parent unless told to stay."""
     title("VLLM::EngineCore")
     if stay:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    parent = os.getppid()
     while stay or os.getppid() == parent:
         time.sleep(0.05)
 
@@ -869,7 +868,7 @@ def run_server(argv: list[str]) -> None:
         role = "--engine-core-stays" if f.get("child_left") else "--engine-core"
         children.append(
             subprocess.Popen(
-                [sys.executable, "-S", "-E", __file__, role],
+                [sys.executable, "-S", "-E", __file__, role, str(os.getpid())],
                 start_new_session=bool(f.get("child_own_session")),
             )
         )
@@ -891,9 +890,9 @@ def main(argv: list[str]) -> None:
             json.dumps({"vllm": f"{version}+cpu", "torch": "2.13.0+cpu", "triton": "3.9.0", "python": "3.11"})
         )
     elif argv[:1] == ["--engine-core"]:
-        engine_core(stay=False)
+        engine_core(False, int(argv[1]))
     elif argv[:1] == ["--engine-core-stays"]:
-        engine_core(stay=True)
+        engine_core(True, int(argv[1]))
     elif argv[:2] == ["-m", "vllm.entrypoints.openai.api_server"]:
         run_server(argv[2:])
     elif argv[:1] in (["-V"], ["--version"]):
