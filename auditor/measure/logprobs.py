@@ -111,6 +111,6 @@ def _by_id(entries: Mapping[str, float | None]) -> dict[int, float | None]:
     tokens: dict[int, float | None] = {}
     for key, value in entries.items():
         token = key.removeprefix("token_id:")
-        if token.isdecimal() and int(token[:11]) <= MAX_TOKEN_ID:
+        if token.isdecimal() and len(token) <= 10 and int(token) <= MAX_TOKEN_ID:
             tokens[int(token)] = value
     return tokens

@@ -1,0 +1,81 @@
+"""What repeated looks at a server tell: whether it still moves, and how many requests it really ran."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from auditor.measure.metrics import Load
+from auditor.model.phase import ConcurrencySample, ConcurrencySummary
+
+STUCK_QUEUE_S = 30.0
+"""Running 0 with requests waiting for so long, and nothing finished: the scheduler stopped."""
+SILENT_S = 300.0
+"""No token, no finished request, or no answer at all for so long."""
+
+
+class StallWatch:
+    """Decides that a server stands still, long before the deadline of a request with a long cap.
+
+    Three signs, each only while nothing finishes: requests wait and none runs; requests run and neither
+    token counter moves; /metrics does not answer either. `limit_s` (seconds) bounds the latter two; it
+    also shortens the first. A server without these families shows none of them: its requests end by
+    their deadlines.
+    """
+
+    def __init__(self, started_s: float, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._queue_limit_s = min(STUCK_QUEUE_S, limit_s)
+        self._moved_s = self._answered_s = self._served_s = started_s
+        self._tokens: tuple[int | None, int | None] | None = None
+
+    def finished(self, now_s: float) -> None:
+        """A request was answered, in whatever way."""
+        self._moved_s = self._answered_s = self._served_s = now_s
+
+    def look(self, now_s: float, load: Load | None) -> str | None:
+        """Takes one reading of a server that has requests in flight. Returns why it counts as stalled,
+        else None. `load` None: /metrics did not answer.
+        """
+        if load is None:
+            silent = now_s - self._answered_s
+            if silent < self._limit_s:
+                return None
+            return f"neither a request nor /metrics was answered for {silent:.0f} s"
+        self._answered_s = now_s
+        tokens = (load.generation_tokens, load.prompt_tokens)
+        if tokens == (None, None) or tokens != self._tokens:
+            self._moved_s = now_s
+        self._tokens = tokens
+        if load.running != 0 or not load.waiting:
+            self._served_s = now_s
+        if now_s - self._served_s >= self._queue_limit_s:
+            return f"{load.waiting} requests wait and none runs for {now_s - self._served_s:.0f} s"
+        if now_s - self._moved_s >= self._limit_s:
+            return (
+                f"no token for {now_s - self._moved_s:.0f} s "
+                f"(running {_count(load.running)}, waiting {_count(load.waiting)})"
+            )
+        return None
+
+
+def summarise(samples: Sequence[ConcurrencySample], asked: int) -> ConcurrencySummary:
+    """The steady phase: samples during which the client itself had exactly `asked` requests in flight.
+    Ramp and tail are left out; without a steady sample nothing is claimed.
+    """
+    steady = [sample for sample in samples if sample.in_flight == asked]
+    running = [sample.running for sample in steady]
+    span = steady[-1].at_s - steady[0].at_s if len(steady) > 1 else 0.0
+    return ConcurrencySummary(
+        samples=len(steady),
+        rate_hz=(len(steady) - 1) / span if span > 0 else None,
+        mean_running=statistics.fmean(running) if running else None,
+        peak_running=max(running, default=None),
+        max_waiting=max((sample.waiting for sample in steady), default=None),
+        held_fraction=sum(r >= asked for r in running) / len(running) if running else None,
+        achieved=int(statistics.median_low(running)) if running else None,
+    )
+
+
+def _count(value: int | None) -> str:
+    return "unknown" if value is None else str(value)
