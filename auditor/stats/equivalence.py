@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from auditor.stats.checks import require_alpha, require_open_unit
@@ -18,6 +19,7 @@ from auditor.stats.paired import (
     score_p_lower,
     score_p_upper,
     score_statistic,
+    wald,
 )
 from auditor.stats.table import (
     NONE_MISSING,
@@ -94,6 +96,9 @@ class PairedEquivalence:
     farrington_manning_p: float
     newcombe10_ci90: Interval
     newcombe10_ci95: Interval
+    paired_wald_ci90: Interval
+    """What most reports print; of width 0 without discordance. No verdict rests on it."""
+    paired_wald_ci95: Interval
     smallest_margin: float
     """Δ* = max(−L, U) of the 1 − 2α score interval."""
     floor_margin: float
@@ -136,7 +141,7 @@ def assess(
     # Differences first: without any pair nothing below is defined, and this says so.
     estimate_range = Interval(bounds.worst.difference, bounds.best.difference)
     score, exact = _score(bounds, margin), _exact(bounds, margin)
-    interval = bounds.score_interval(1.0 - 2.0 * alpha)
+    interval = bounds.discordance_interval(score_interval, 1.0 - 2.0 * alpha)
     discordance = mcnemar(table.candidate_only, table.reference_only)
     accuracy = _reference_accuracy(table, missing)
     floor = floor_margin(table.discordant, bounds.worst.n, alpha)
@@ -160,6 +165,8 @@ def assess(
         farrington_manning_p=_farrington_manning_p(bounds, margin),
         newcombe10_ci90=bounds.newcombe_interval(0.90),
         newcombe10_ci95=bounds.newcombe_interval(0.95),
+        paired_wald_ci90=bounds.discordance_interval(wald, 0.90),
+        paired_wald_ci95=bounds.discordance_interval(wald, 0.95),
         smallest_margin=max(-interval.lower, interval.upper),
         floor_margin=floor,
         minimum_n=minimum_n(margin, alpha),
@@ -177,10 +184,11 @@ class _Bounds:
     best: PairedTable
     """For the candidate: here the upper null is tested, and upper limits are taken."""
 
-    def score_interval(self, confidence: float) -> Interval:
+    def discordance_interval(
+        self, method: Callable[[int, int, int, float], Interval], confidence: float
+    ) -> Interval:
         low, high = (
-            score_interval(t.candidate_only, t.reference_only, t.n, confidence)
-            for t in (self.worst, self.best)
+            method(t.candidate_only, t.reference_only, t.n, confidence) for t in (self.worst, self.best)
         )
         return Interval(low.lower, high.upper)
 
@@ -261,8 +269,8 @@ def _score(bounds: _Bounds, margin: float) -> PairedScore:
         z_upper=score_statistic(high.candidate_only, high.reference_only, high.n, margin),
         p_upper=p_upper,
         p=max(p_lower, p_upper),
-        ci90=bounds.score_interval(0.90),
-        ci95=bounds.score_interval(0.95),
+        ci90=bounds.discordance_interval(score_interval, 0.90),
+        ci95=bounds.discordance_interval(score_interval, 0.95),
     )
 
 

@@ -104,7 +104,7 @@ class RateRatio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmComparison:
-    """Candidate minus reference on the same prompts, with percentile intervals of a bootstrap over prompts."""
+    """Candidate minus reference on the same prompts, with percentile intervals of a prompt bootstrap."""
 
     horizon: int
     restricted_mean_difference: float
