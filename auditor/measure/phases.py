@@ -12,18 +12,20 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from auditor.clock import Clock
 from auditor.errors import AuditError, PortShared
 from auditor.measure.metrics import Load
-from auditor.measure.watch import SILENT_S, StallWatch, summarise
+from auditor.measure.watch import SILENT_S, InFlight, StallWatch, summarise
 from auditor.model.completion import Answer, Completion, Prompt, RequestFailure
 from auditor.model.counters import Restarted, delta
 from auditor.model.phase import ConcurrencySample, Counters, Phase, Stage
 from auditor.model.record import Event
 
+PhaseState = Literal["running", "done", "void", "error"]
+FOREIGN = "foreign-nonce"
 LOADED_STAGES: frozenset[Stage] = frozenset({"load", "accuracy"})
 SAMPLE_S = 0.08
 """Seconds between samples of a loaded server: 12.5 Hz, so that a late one still leaves 10 Hz."""
@@ -69,18 +71,11 @@ class Sink(Protocol):
     def event(self, event: Event) -> None: ...
 
 
-@dataclass(frozen=True)
-class Progress:
-    """State of a phase after an answer. `tokens` are those generated in this run of the phase."""
-
-    done: int
-    planned: int
-    in_flight: int
-    tokens: int
-    failures: int
+Progress = Callable[[int, int, int, int], None]
+"""(answered, planned, in flight, tokens generated so far), called after each answer."""
 
 
-def _nobody(_: object) -> None:
+def _ignore(*_: object) -> None:
     return None
 
 
@@ -92,8 +87,8 @@ async def run_phase(
     *,
     done: frozenset[tuple[str, int]] = frozenset(),
     alive: Callable[[], str | None] = lambda: None,
-    progress: Callable[[Progress], None] = _nobody,
-    on_sample: Callable[[ConcurrencySample], None] = _nobody,
+    progress: Progress = _ignore,
+    on_sample: Callable[[ConcurrencySample], None] = _ignore,
 ) -> Phase:
     """Runs `spec`, writes every answer and the phase itself to `sink`, returns the phase as written last.
 
@@ -119,26 +114,6 @@ class _End:
     detail: str
 
 
-@dataclass
-class _Busy:
-    """Requests in flight, and for how long there was at least one."""
-
-    clock: Clock
-    count: int = 0
-    total_s: float = 0.0
-    _since_s: float = field(default=0.0)
-
-    def enter(self) -> None:
-        if self.count == 0:
-            self._since_s = self.clock.now()
-        self.count += 1
-
-    def leave(self) -> None:
-        self.count -= 1
-        if self.count == 0:
-            self.total_s += self.clock.now() - self._since_s
-
-
 class _Run:
     """The moving parts of one phase. All tasks share one event loop; nothing here awaits between reading
     and changing a field.
@@ -151,18 +126,18 @@ class _Run:
         sink: Sink,
         clock: Clock,
         alive: Callable[[], str | None],
-        progress: Callable[[Progress], None],
+        progress: Progress,
         on_sample: Callable[[ConcurrencySample], None],
     ) -> None:
         self.spec, self.sink, self.clock = spec, sink, clock
         self.client_factory, self.alive = client_factory, alive
         self.report, self.on_sample = progress, on_sample
         self.todo: deque[tuple[Prompt, int]] = deque()
-        self.busy = _Busy(clock)
+        self.busy = InFlight(clock)
         self.samples: list[ConcurrencySample] = []
         self.end: _End | None = None
-        self.workers: list[asyncio.Task[None]] = []
-        self.answered = self.tokens = self.failures = 0
+        self.asking: set[asyncio.Task[None]] = set()
+        self.answered = self.tokens = 0
         self.last_finish_s = clock.now()
         self.confirmed: asyncio.Task[None] | None = None
 
@@ -173,23 +148,21 @@ class _Run:
         note = _resume_note(self.answered, len(spec.prompts))
         started = self.clock.now()
         observer = self.client_factory()
-        before = await observer.counters() if self.todo else None
-        self._write(started, "running", note, before)
-        state: tuple[str | None, Counters | None] = ("interrupted", None)
         try:
-            await self._work(observer)
-            after = await observer.counters() if before is not None and self.end is None else None
-            state = (self.end.detail if self.end else None, after)
-        except BaseException as error:
-            state = (_cut_short(error), None)
-            # the first error is the one to tell; a record that cannot be written fails again here
-            with contextlib.suppress(AuditError, OSError):
-                self._write(started, "error", state[0], before, ended=self.clock.now())
-            raise
+            before = await observer.counters() if self.todo else None
+            self._write(started, "running", note, before)
+            try:
+                await self._work(observer)
+                after = await observer.counters() if before is not None and self.end is None else None
+            except BaseException as error:
+                # the first error is the one to tell; a record that cannot be written fails again here
+                with contextlib.suppress(AuditError, OSError):
+                    self._write(started, "error", _cut_short(error), before, ended=self.clock.now())
+                raise
         finally:
             await observer.close()
-        phase = self._finish(started, note, before, *state)
-        if self.end is not None and self.end.answer == "foreign-nonce":
+        phase = self._finish(started, note, before, after)
+        if self.end is not None and self.end.answer == FOREIGN:
             raise PortShared(
                 self.end.detail,
                 expected="one server a port",
@@ -203,21 +176,22 @@ class _Run:
             return
         crew = min(self.spec.concurrency, len(self.todo))
         limit_s = min(SILENT_S, observer.timeout_s)
-        self.workers = [asyncio.create_task(self._worker()) for _ in range(crew)]
+        workers = [asyncio.create_task(self._worker()) for _ in range(crew)]
         watchers = [
             asyncio.create_task(self._observe(observer, StallWatch(self.clock.now(), limit_s))),
             asyncio.create_task(self._guard()),
         ]
-        tasks = [*self.workers, *watchers]
+        tasks = [*workers, *watchers]
         try:
-            pending: set[asyncio.Task[None]] = set(self.workers)
+            pending: set[asyncio.Task[None]] = set(workers)
             while pending:
                 await asyncio.wait({*pending, *watchers}, return_when=asyncio.FIRST_COMPLETED)
-                for task in [t for t in tasks if t.done()]:
+                for task in [t for t in tasks if t.done() and not t.cancelled()]:
                     task.result()
                 watchers = [t for t in watchers if not t.done()]
                 pending = {t for t in pending if not t.done()}
         finally:
+            tasks += [self.confirmed] if self.confirmed is not None else []
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -227,11 +201,14 @@ class _Run:
     async def _worker(self) -> None:
         """Sends the next prompt as soon as the last one is answered, over one connection."""
         client = self.client_factory()
+        me = asyncio.current_task()
+        assert me is not None
         try:
             while self.todo and self.end is None:
                 prompt, repeat = self.todo.popleft()
                 started = self.clock.now()
                 self.busy.enter()
+                self.asking.add(me)
                 try:
                     answer = await client.complete(
                         prompt,
@@ -241,10 +218,11 @@ class _Run:
                         in_flight=self.spec.concurrency,
                     )
                 except asyncio.CancelledError:
-                    if self.end is None:
-                        raise  # from outside: the request stays unanswered and is asked for on resuming
+                    if self.end is None or self.end.answer == FOREIGN:
+                        raise  # nothing is known of this request: it stays unanswered
                     answer = self._failure(prompt, repeat, started)
                 finally:
+                    self.asking.discard(me)
                     self.busy.leave()
                 await self._take(answer, prompt, repeat)
         finally:
@@ -257,9 +235,9 @@ class _Run:
             if answer.reason == "timeout" and self.last_finish_s <= started:
                 self._stop(_End("stalled", f"{answer.detail}, and nothing else was answered meanwhile"))
                 answer = self._failure(prompt, repeat, started)
-            elif answer.reason == "foreign-nonce":
-                self._stop(_End("foreign-nonce", answer.detail))
-            elif answer.reason == "connection":
+            elif answer.reason == FOREIGN:
+                self._stop(_End(FOREIGN, answer.detail))
+            elif answer.reason == "connection" or answer.reason.startswith("http-5"):
                 await self._confirm()
                 if self.end is not None:
                     answer = self._failure(prompt, repeat, started)
@@ -268,7 +246,7 @@ class _Run:
         self._record(answer)
 
     async def _confirm(self) -> None:
-        """Gives a dying process the time to be seen dead: once a phase, for whoever lost a connection."""
+        """Gives a dying process the time to be seen dead: once a phase, for whoever lost a request."""
         if self.confirmed is None:
             self.confirmed = asyncio.create_task(self._see_death())
         await asyncio.shield(self.confirmed)
@@ -315,10 +293,8 @@ class _Run:
     def _stop(self, end: _End) -> None:
         """Ends the phase: requests in flight are given up and become failures with its reason."""
         self.end = end
-        current = asyncio.current_task()
-        for worker in self.workers:
-            if worker is not current:
-                worker.cancel()
+        for worker in self.asking:
+            worker.cancel()
 
     def _failure(self, prompt: Prompt, repeat: int, started_s: float) -> RequestFailure:
         assert self.end is not None
@@ -336,7 +312,7 @@ class _Run:
         """What was never sent, when the server died or stalled. After a foreign reply nothing is recorded:
         the audit is aborted and those requests say nothing about this server.
         """
-        if self.end is None or self.end.answer == "foreign-nonce":
+        if self.end is None or self.end.answer == FOREIGN:
             return
         while self.todo:
             prompt, repeat = self.todo.popleft()
@@ -347,32 +323,27 @@ class _Run:
         self.answered += 1
         if isinstance(answer, Completion):
             self.tokens += len(answer.token_ids)
-        else:
-            self.failures += 1
-        self.report(
-            Progress(self.answered, len(self.spec.prompts), self.busy.count, self.tokens, self.failures)
-        )
+        self.report(self.answered, len(self.spec.prompts), self.busy.count, self.tokens)
 
     def _finish(
         self,
         started: float,
         note: str | None,
         before: Counters | None,
-        problem: str | None,
         after: Counters | None,
     ) -> Phase:
+        state: PhaseState = "done"
         change = delta(before, after)
-        if problem is not None:
-            return self._write(started, "error", problem, before, after, self.clock.now())
-        if isinstance(change, Restarted):
-            reason = f"the server restarted during the phase: {', '.join(change.fallen)}"
-            return self._write(started, "void", reason, before, after, self.clock.now())
-        return self._write(started, "done", note, before, after, self.clock.now())
+        if self.end is not None:
+            state, note = "error", self.end.detail
+        elif isinstance(change, Restarted):
+            state, note = "void", f"the server restarted during the phase: {', '.join(change.fallen)}"
+        return self._write(started, state, note, before, after, self.clock.now())
 
     def _write(
         self,
         started: float,
-        state: str,
+        state: PhaseState,
         reason: str | None,
         before: Counters | None,
         after: Counters | None = None,
@@ -389,7 +360,7 @@ class _Run:
             concurrency=spec.concurrency,
             pass_no=spec.pass_no,
             planned=len(spec.prompts),
-            state=state,  # type: ignore[arg-type]
+            state=state,
             reason=reason,
             started_s=started,
             ended_s=ended,

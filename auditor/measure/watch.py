@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from auditor.clock import Clock
 from auditor.measure.metrics import Load
 from auditor.model.phase import ConcurrencySample, ConcurrencySummary
 
@@ -29,9 +30,11 @@ class StallWatch:
         self._moved_s = self._answered_s = self._served_s = started_s
         self._tokens: tuple[int | None, int | None] | None = None
 
-    def finished(self, now_s: float) -> None:
-        """A request was answered, in whatever way."""
-        self._moved_s = self._answered_s = self._served_s = now_s
+    def finished(self, at_s: float) -> None:
+        """A request was answered at that time, in whatever way."""
+        self._moved_s = max(self._moved_s, at_s)
+        self._answered_s = max(self._answered_s, at_s)
+        self._served_s = max(self._served_s, at_s)
 
     def look(self, now_s: float, load: Load | None) -> str | None:
         """Takes one reading of a server that has requests in flight. Returns why it counts as stalled,
@@ -57,6 +60,26 @@ class StallWatch:
                 f"(running {_count(load.running)}, waiting {_count(load.waiting)})"
             )
         return None
+
+
+class InFlight:
+    """Requests in flight, and for how long there was at least one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since_s = 0.0
+        self.count = 0
+        self.total_s = 0.0
+
+    def enter(self) -> None:
+        if self.count == 0:
+            self._since_s = self._clock.now()
+        self.count += 1
+
+    def leave(self) -> None:
+        self.count -= 1
+        if self.count == 0:
+            self.total_s += self._clock.now() - self._since_s
 
 
 def summarise(samples: Sequence[ConcurrencySample], asked: int) -> ConcurrencySummary:
