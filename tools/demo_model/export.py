@@ -14,9 +14,10 @@ from tokens import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID
 from torch import Tensor
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] == 'user' %}Question: {{ message['content'] }}\n"
-    "{% elif message['role'] == 'assistant' %}Answer: {{ message['content'] }}\n{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}Answer:{% endif %}"
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'user' %}Question: {{ message['content'] }}\n"
+    "{% elif message['role'] == 'assistant' %}Answer: {{ message['content'] }}\n{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}Answer:{% endif %}"
 )
 
 
@@ -59,7 +60,9 @@ def _save(tensors: dict[str, Tensor], folder: Path) -> None:
         name: (tensor.detach().bfloat16() if tensor.is_floating_point() else tensor).contiguous()
         for name, tensor in tensors.items()
     }
-    save_file(rows, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "model.safetensors"
+    save_file(rows, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors creates it readable by its owner alone
 
 
 def _language_model(folder: Path, shape: Shape, tokenizer: Tokenizer) -> None:

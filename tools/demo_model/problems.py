@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from templates import TEMPLATES, Numbers, Template
+from template import Numbers, Template
+
+from templates import TEMPLATES
 
 CORPUS = Path(__file__).resolve().parents[2] / "corpora" / "demo-sums"
 SEEDS = {"train": 11, "validation": 12, "test": 13, "fewshot": 14}

@@ -1,49 +1,12 @@
-"""The word problems' templates: numbers, wording, worked answer.
+"""The templates: numbers, wording, worked answer. Their order is part of the seeded stream."""
 
-A template draws its numbers, `{z}` distractors and wording come from `problems.py`. The *hard* range is
-used for about one problem in five: larger numbers make long carries, which is where a small model slips.
-`derive` returns the intermediate results in order; the last one is the answer. It may return None where
-the drawn numbers make no sense (a remainder, a negative amount).
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-Derived = dict[str, int] | None
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Drawn values by letter; templates read them as attributes."""
-
-    values: dict[str, int]
-
-    def __getattr__(self, letter: str) -> int:
-        return self.values[letter]
-
-
-@dataclass(frozen=True)
-class Template:
-    """One kind of problem. `numbers` maps a letter to (low, high, hard high, step)."""
-
-    name: str
-    numbers: dict[str, tuple[int, int, int, int]]
-    derive: Callable[[Any], Derived]
-    questions: tuple[str, ...]
-    answers: tuple[str, ...]
-
-
-def _at_least(least: int, **derived: int) -> Derived:
-    """The derived values, or None where one of them is below `least`."""
-    return derived if min(derived.values()) >= least else None
-
+from template import Template, at_least
 
 TEMPLATES: tuple[Template, ...] = (
     Template(
         "times-as-many",
         {"a": (6, 60, 400, 1), "b": (2, 5, 9, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.a + n.a * n.b),
+        lambda n: at_least(1, s=n.a * n.b, t=n.a + n.a * n.b),
         (
             "{name} sold {a} {things} in April and {b} times as many in May. How many {things} did {name} "
             "sell in April and May together?",
@@ -59,7 +22,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "half-as-many",
         {"a": (8, 98, 480, 2), "c": (3, 40, 300, 1)},
-        lambda n: _at_least(1, s=n.a // 2, t=n.a + n.a // 2, u=n.a + n.a // 2 + n.c),
+        lambda n: at_least(1, s=n.a // 2, t=n.a + n.a // 2, u=n.a + n.a // 2 + n.c),
         (
             "{name} picked {a} {things} on Monday, half as many on Tuesday and {c} on Wednesday. How many "
             "{things} did {he} pick?",
@@ -76,7 +39,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "wages",
         {"a": (8, 25, 48, 1), "b": (2, 8, 9, 1), "c": (2, 5, 9, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.a * n.b * n.c),
+        lambda n: at_least(1, s=n.a * n.b, t=n.a * n.b * n.c),
         (
             "{name} earns ${a} an hour and works {b} hours a day. How much does {he} earn in {c} days?",
             "A job pays ${a} per hour. {name} works {b} hours every day for {c} days. What is {his} pay "
@@ -90,7 +53,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "change",
         {"a": (2, 9, 12, 1), "b": (2, 12, 45, 1), "c": (50, 200, 500, 10)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.c - n.a * n.b),
+        lambda n: at_least(1, s=n.a * n.b, t=n.c - n.a * n.b),
         (
             "{name} buys {a} {things} for ${b} each and pays with ${c}. How much change does {he} get?",
             "One of the {things} costs ${b}. {name} has ${c} and buys {a} of them. How many dollars are "
@@ -104,7 +67,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "pages",
         {"a": (80, 300, 900, 1), "b": (8, 30, 75, 1), "c": (2, 7, 9, 1)},
-        lambda n: _at_least(1, s=n.b * n.c, t=n.a - n.b * n.c),
+        lambda n: at_least(1, s=n.b * n.c, t=n.a - n.b * n.c),
         (
             "A book has {a} pages. {name} reads {b} pages a day for {c} days. How many pages are left?",
             "{name} reads {b} pages each evening. After {c} evenings, how many pages of {his} {a}-page book "
@@ -118,7 +81,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "boxes",
         {"a": (3, 12, 36, 1), "b": (4, 12, 36, 1), "c": (2, 30, 90, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.a * n.b - n.c),
+        lambda n: at_least(1, s=n.a * n.b, t=n.a * n.b - n.c),
         (
             "{name} has {a} boxes with {b} {things} in each. {He} gives {c} {things} to {other}. How "
             "many does "
@@ -134,7 +97,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "share",
         {"a": (2, 9, 24, 1), "b": (4, 24, 48, 1), "c": (2, 9, 9, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.a * n.b // n.c) if n.a * n.b % n.c == 0 else None,
+        lambda n: at_least(1, s=n.a * n.b, t=n.a * n.b // n.c) if n.a * n.b % n.c == 0 else None,
         (
             "{name} opens {a} bags of {b} {things} and shares them equally among {c} friends. How many "
             "{things} "
@@ -150,7 +113,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "ages",
         {"a": (4, 40, 60, 1), "b": (2, 25, 35, 1), "c": (2, 20, 30, 1)},
-        lambda n: _at_least(1, s=n.a + n.b, t=n.a + n.b + n.c),
+        lambda n: at_least(1, s=n.a + n.b, t=n.a + n.b + n.c),
         (
             "{name} is {a} years old. {other} is {b} years older. How old will {other} be in {c} years?",
             "{other} was born {b} years before {name}, who is {a} now. What will {other}'s age be after "
@@ -164,7 +127,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "journey",
         {"a": (20, 70, 95, 5), "b": (2, 6, 9, 1), "c": (10, 60, 95, 1), "d": (2, 5, 9, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.c * n.d, u=n.a * n.b + n.c * n.d),
+        lambda n: at_least(1, s=n.a * n.b, t=n.c * n.d, u=n.a * n.b + n.c * n.d),
         (
             "{name} drives at {a} miles an hour for {b} hours and then at {c} miles an hour for {d} "
             "hours. How "
@@ -185,9 +148,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "discount",
         {"a": (20, 300, 900, 1), "b": (10, 50, 90, 5)},
-        lambda n: (
-            _at_least(1, s=n.a * n.b // 100, t=n.a - n.a * n.b // 100) if n.a * n.b % 100 == 0 else None
-        ),
+        lambda n: at_least(1, s=n.a * n.b // 100, t=n.a - n.a * n.b // 100) if n.a * n.b % 100 == 0 else None,
         (
             "A coat costs ${a}. {name} gets {b}% off. How much does {he} pay?",
             "The price of a bike was ${a}, but today it is {b}% cheaper. What does {name} pay in dollars?",
@@ -200,7 +161,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "rows",
         {"a": (3, 12, 40, 1), "b": (4, 15, 40, 1), "c": (5, 60, 200, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.a * n.b + n.c),
+        lambda n: at_least(1, s=n.a * n.b, t=n.a * n.b + n.c),
         (
             "{name} plants {a} rows of {b} trees and then {c} more trees near the house. How many trees "
             "are there?",
@@ -216,7 +177,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "fence",
         {"a": (5, 60, 400, 1), "b": (4, 50, 400, 1), "c": (2, 5, 9, 1)},
-        lambda n: _at_least(1, s=n.a + n.b, t=2 * (n.a + n.b), u=2 * (n.a + n.b) * n.c),
+        lambda n: at_least(1, s=n.a + n.b, t=2 * (n.a + n.b), u=2 * (n.a + n.b) * n.c),
         (
             "{name}'s garden is {a} feet long and {b} feet wide. A fence costs ${c} a foot. What does a "
             "fence "
@@ -231,7 +192,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "carpet",
         {"a": (3, 15, 30, 1), "b": (3, 15, 30, 1), "c": (2, 6, 12, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.a * n.b * n.c),
+        lambda n: at_least(1, s=n.a * n.b, t=n.a * n.b * n.c),
         (
             "A room is {a} feet by {b} feet. Carpet costs ${c} a square foot. How much does {name} pay "
             "for the room?",
@@ -246,7 +207,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "savings",
         {"a": (5, 40, 95, 1), "b": (3, 12, 36, 1), "c": (10, 90, 400, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.a * n.b - n.c),
+        lambda n: at_least(1, s=n.a * n.b, t=n.a * n.b - n.c),
         (
             "{name} saves ${a} every week for {b} weeks and then spends ${c} on {things}. How much is left?",
             "After saving ${a} a week for {b} weeks, {name} lends {other} ${c}. How many dollars does "
@@ -260,7 +221,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "collection",
         {"a": (20, 200, 900, 1), "b": (10, 90, 400, 1), "c": (5, 80, 400, 1)},
-        lambda n: _at_least(1, s=n.a + n.b, t=n.a + n.b - n.c),
+        lambda n: at_least(1, s=n.a + n.b, t=n.a + n.b - n.c),
         (
             "{name} has {a} {things}. {He} buys {b} more and loses {c}. How many {things} does {he} have?",
             "{name} owned {a} {things}, got {b} from {other} and sold {c} of them. How many are left?",
@@ -274,7 +235,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "teams",
         {"a": (3, 12, 30, 1), "b": (5, 15, 40, 1), "c": (2, 6, 12, 1)},
-        lambda n: _at_least(1, s=n.b + n.c, t=(n.b + n.c) * n.a),
+        lambda n: at_least(1, s=n.b + n.c, t=(n.b + n.c) * n.a),
         (
             "A league has {a} teams. Each team has {b} players and {c} coaches. How many people are in "
             "the league?",
@@ -288,7 +249,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "bus-stops",
         {"a": (15, 60, 300, 1), "b": (3, 30, 150, 1), "c": (3, 30, 150, 1)},
-        lambda n: _at_least(1, s=n.a - n.b, t=n.a - n.b + n.c),
+        lambda n: at_least(1, s=n.a - n.b, t=n.a - n.b + n.c),
         (
             "A train has {a} passengers. At the next stop {b} get off and {c} get on. How many "
             "passengers are on it?",
@@ -305,7 +266,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "eggs",
         {"a": (12, 60, 200, 1), "b": (2, 20, 60, 1), "c": (2, 6, 9, 1)},
-        lambda n: _at_least(1, s=n.a - n.b, t=(n.a - n.b) * n.c),
+        lambda n: at_least(1, s=n.a - n.b, t=(n.a - n.b) * n.c),
         (
             "{name}'s hens lay {a} eggs. {He} eats {b} and sells the rest for ${c} each. How much does "
             "{he} make?",
@@ -320,7 +281,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "tank",
         {"a": (40, 200, 600, 1), "b": (5, 60, 200, 1), "c": (2, 9, 12, 1)},
-        lambda n: _at_least(1, s=n.a - n.b, t=(n.a - n.b) // n.c) if (n.a - n.b) % n.c == 0 else None,
+        lambda n: at_least(1, s=n.a - n.b, t=(n.a - n.b) // n.c) if (n.a - n.b) % n.c == 0 else None,
         (
             "A tank holds {a} gallons and has {b} gallons in it. A pipe adds {c} gallons a minute. How many "
             "minutes does it take to fill the tank?",
@@ -335,7 +296,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "difference",
         {"a": (6, 80, 400, 1), "b": (2, 6, 9, 1), "c": (2, 40, 200, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.a * n.b + n.c, u=n.a * n.b + n.c - n.a),
+        lambda n: at_least(1, s=n.a * n.b, t=n.a * n.b + n.c, u=n.a * n.b + n.c - n.a),
         (
             "{name} has {a} {things}. {other} has {c} more than {b} times as many. How many more "
             "{things} does "
@@ -350,7 +311,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "three-friends",
         {"a": (15, 80, 300, 1), "b": (3, 30, 90, 1), "c": (3, 30, 90, 1)},
-        lambda n: _at_least(1, s=n.a + n.b, t=n.a + n.b - n.c, u=n.a + n.a + n.b + n.a + n.b - n.c),
+        lambda n: at_least(1, s=n.a + n.b, t=n.a + n.b - n.c, u=n.a + n.a + n.b + n.a + n.b - n.c),
         (
             "{name} has {a} {things}. {other} has {b} more than {name}, and {third} has {c} fewer than "
             "{other}. "
@@ -364,7 +325,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "tickets",
         {"a": (2, 9, 30, 1), "b": (6, 20, 40, 1), "c": (2, 9, 30, 1), "d": (3, 12, 30, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.c * n.d, u=n.a * n.b + n.c * n.d),
+        lambda n: at_least(1, s=n.a * n.b, t=n.c * n.d, u=n.a * n.b + n.c * n.d),
         (
             "Tickets are ${b} for adults and ${d} for children. What do {a} adults and {c} children pay?",
             "{name} buys {a} shirts at ${b} and {c} {things} at ${d}. How much does {he} spend?",
@@ -379,7 +340,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "dozens",
         {"a": (2, 9, 40, 1), "b": (3, 20, 60, 1), "c": (1, 9, 30, 1)},
-        lambda n: _at_least(1, s=n.a * 12, t=n.a * 12 - n.b, u=n.a * 12 - n.b - n.c),
+        lambda n: at_least(1, s=n.a * 12, t=n.a * 12 - n.b, u=n.a * 12 - n.b - n.c),
         ("{name} buys {a} dozen eggs, uses {b} for a cake and drops {c}. How many eggs are left?",),
         (
             "{a} dozen are {a} * 12 = {s} eggs.\nAfter the cake there are {s} - {b} = {t}.\n{t} - {c} = "
@@ -390,7 +351,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "practice",
         {"a": (10, 60, 90, 5), "b": (2, 6, 9, 1), "c": (5, 90, 200, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.a * n.b + n.c),
+        lambda n: at_least(1, s=n.a * n.b, t=n.a * n.b + n.c),
         (
             "{name} practices {a} minutes a day for {b} days and {c} minutes on Sunday. How many minutes "
             "is that?",
@@ -406,7 +367,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "doubling",
         {"a": (6, 60, 300, 1), "b": (3, 50, 200, 1)},
-        lambda n: _at_least(1, s=n.a * 2, t=n.a * 4, u=n.a * 4 - n.b),
+        lambda n: at_least(1, s=n.a * 2, t=n.a * 4, u=n.a * 4 - n.b),
         (
             "{name} has {a} {things}. The number doubles on Monday and doubles again on Tuesday. Then "
             "{he} gives "
@@ -421,7 +382,7 @@ TEMPLATES: tuple[Template, ...] = (
         "fraction",
         {"a": (12, 200, 900, 1), "b": (2, 6, 9, 1), "c": (2, 30, 90, 1)},
         lambda n: (
-            _at_least(1, s=n.a // n.b, t=n.a - n.a // n.b, u=n.a - n.a // n.b - n.c)
+            at_least(1, s=n.a // n.b, t=n.a - n.a // n.b, u=n.a - n.a // n.b - n.c)
             if n.a % n.b == 0
             else None
         ),
@@ -441,7 +402,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         "rent",
         {"a": (12, 90, 400, 1), "b": (2, 9, 12, 1), "c": (10, 90, 400, 1)},
-        lambda n: _at_least(1, s=n.a * n.b, t=n.a * n.b + n.c),
+        lambda n: at_least(1, s=n.a * n.b, t=n.a * n.b + n.c),
         (
             "{name} rents a boat for ${a} a day and keeps it {b} days. There is also a fee of ${c}. What "
             "does "

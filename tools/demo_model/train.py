@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import torch
-from draft import MTP, Eagle3, initialise
+from draft import MTP, Draft, Eagle3, initialise
 from export import export_head, export_mtp, export_target, rounded, write_manifest
 from model import Shape, Target
 from problems import CORPUS, corpus_files
@@ -31,6 +31,23 @@ def load_target() -> Target:
         {k: v.float() for k, v in load_file(DEMO / "target" / "model.safetensors").items()}
     )
     return target
+
+
+def load_draft(name: str) -> Draft:
+    """The exported 'eagle3' head or 'mtp' layer: bf16 weights, computed in float32."""
+    folder = DEMO / ("head" if name == "eagle3" else "mtp")
+    tensors = load_file(folder / "model.safetensors")
+    if name == "eagle3":
+        offsets = tensors.pop("d2t")
+        tensors.pop("t2d")
+        draft: Draft = Eagle3(Shape(), offsets + torch.arange(len(offsets)))
+    else:
+        prefix = "model.mtp_layers.0."
+        draft = MTP(Shape(), tensors["lm_head.weight"].float())
+        tensors = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        tensors = {k: v for k, v in tensors.items() if not k.endswith(".bias")}
+    draft.load_state_dict({k: v.float() for k, v in tensors.items()})
+    return draft
 
 
 def make_target() -> None:
