@@ -11,9 +11,8 @@ from auditor.clock import Clock
 from auditor.engine.attach import attach
 from auditor.engine.base import LaunchRequest, Server
 from auditor.engine.launcher import start
-from auditor.errors import EngineError
 from auditor.measure.client import Client
-from auditor.model.launch import Fingerprint, Launch
+from auditor.model.launch import Launch
 from auditor.model.plan import Arm, AuditPlan
 from auditor.model.record import Event
 from auditor.record.store import Recorder
@@ -103,6 +102,7 @@ class Fleet:
             self.clock,
             api_key=server.api_key,
             timeout_s=self.plan.engine.request_timeout_s,
+            seed=self.plan.seed,
         )
 
     @asynccontextmanager
@@ -110,8 +110,3 @@ class Fleet:
         async with self.placement.slot(arm):
             yield
 
-    async def fingerprint(self, server: Server, prompts: tuple) -> Fingerprint:  # type: ignore[type-arg]
-        raise NotImplementedError
-
-
-__all__ = ["EngineError", "Fleet"]

@@ -24,7 +24,7 @@ def once(prompts: Sequence[Prompt]) -> tuple[tuple[Prompt, int], ...]:
 
 def certification(launch: str, arm: str, prompts: Sequence[Prompt]) -> tuple[PhaseSpec, PhaseSpec]:
     """The certification prompts twice at batch 1."""
-    items = once(of_corpus(prompts, CERTIFICATION))
+    twice = once(of_corpus(prompts, CERTIFICATION))
     first, second = (
         PhaseSpec(
             id=f"certify/{launch}/pass{n}",
@@ -34,7 +34,7 @@ def certification(launch: str, arm: str, prompts: Sequence[Prompt]) -> tuple[Pha
             corpus=CERTIFICATION,
             concurrency=1,
             pass_no=n,
-            items=items,
+            prompts=twice,
         )
         for n in (1, 2)
     )
@@ -51,7 +51,7 @@ def batch1(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) ->
             arm=arm,
             corpus=use.name,
             concurrency=1,
-            items=once(of_corpus(prompts, use.name)),
+            prompts=once(of_corpus(prompts, use.name)),
         )
 
 
@@ -70,7 +70,7 @@ def load(
     chosen = invariance_prompts(plan, prompts)
     for level in invariance.levels:
         rounds = max(1, -(-ROUNDS_UNDER_LOAD * level // len(chosen))) if chosen else 0
-        items = tuple((p, r) for r in range(rounds) for p in chosen)
+        asked = tuple((p, r) for r in range(rounds) for p in chosen)
         for run in (1, 2):
             yield PhaseSpec(
                 id=f"load/{launch}/n{level}/run{run}",
@@ -80,7 +80,7 @@ def load(
                 corpus=None,
                 concurrency=level,
                 pass_no=run,
-                items=items,
+                prompts=asked,
             )
     yield PhaseSpec(
         id=f"replay/{launch}",
@@ -89,7 +89,7 @@ def load(
         arm=arm,
         corpus=None,
         concurrency=1,
-        items=once(chosen),
+        prompts=once(chosen),
     )
 
 
@@ -104,7 +104,7 @@ def accuracy(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) 
         arm=arm,
         corpus=plan.accuracy.label,
         concurrency=plan.accuracy.concurrency,
-        items=once(of_corpus(prompts, plan.accuracy.label)),
+        prompts=once(of_corpus(prompts, plan.accuracy.label)),
     )
 
 
@@ -120,6 +120,6 @@ def calibration(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt
         arm=arm,
         corpus=None,
         concurrency=1,
-        items=once(turns[: plan.forensics.calibration_prompts]),
+        prompts=once(turns[: plan.forensics.calibration_prompts]),
         logprobs=1,
     )

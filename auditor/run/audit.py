@@ -1,0 +1,138 @@
+"""One audit from its plan to its record: plan -> launch -> measure -> record -> judge -> report."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import traceback
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from auditor.clock import RealClock
+from auditor.engine.preflight import check_host
+from auditor.errors import AuditError, InvalidPlan
+from auditor.model.judgement import Judgement, Verdict
+from auditor.model.plan import AuditPlan
+from auditor.model.record import AuditRecord, Event, Identity
+from auditor.plan.prepare import prepare
+from auditor.record.environment import environment
+from auditor.record.store import Recorder
+from auditor.report.progress import Progress
+from auditor.run.context import Context
+from auditor.run.fleet import Fleet
+from auditor.run.sequence import Sequence as Stages
+
+Status = Literal["complete", "interrupted", "error"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    record: AuditRecord
+    run_dir: Path
+
+
+def audit(plan: AuditPlan, run_dir: Path, command: Sequence[str], progress: Progress) -> Outcome:
+    """Run `plan` into the new folder `run_dir`.
+
+    Raises InvalidPlan before anything is started; whatever happens later ends in a record: an engine's death,
+    a signal and a fault of the auditor itself are recorded as ERROR, with all that was measured.
+    """
+    if not plan.gates:
+        raise InvalidPlan("the plan has no gates", expected="at least one", todo="no checks is not a pass")
+    findings = check_host(plan, run_dir)
+    frozen = prepare(plan)
+    recorder = Recorder.create(run_dir, plan, frozen.prompts)
+    for finding in (*findings, *frozen.findings):
+        recorder.event(Event(finding=finding))
+    return _run(recorder, frozen.identities, command, progress)
+
+
+def resume(run_dir: Path, command: Sequence[str], progress: Progress) -> Outcome:
+    """Go on with an interrupted audit. Raises RecordError when there is nothing to go on with."""
+    recorder = Recorder.resume(run_dir)
+    try:
+        check_host(recorder.plan, run_dir)
+        identities = prepare(recorder.plan).identities
+    except BaseException:
+        recorder.close()
+        raise
+    return _run(recorder, identities, command, progress)
+
+
+def _run(
+    recorder: Recorder, identities: Sequence[Identity], command: Sequence[str], progress: Progress
+) -> Outcome:
+    with recorder:
+        status, error = _measure(recorder, progress)
+        evidence = recorder.evidence(status, error)
+        try:
+            from auditor.judge.judge import judge
+
+            judgement = judge(evidence)
+        except Exception as fault:  # an exception is never a verdict: it is recorded as the error it is
+            status, error = "error", f"the judgement failed: {fault}"
+            judgement = no_verdict(error, traceback.format_exc())
+        record = recorder.finish(
+            status=status,
+            error=error,
+            environment=environment(recorder.plan),
+            identities=identities,
+            command=command,
+            judgement=judgement,
+        )
+    return Outcome(record, recorder.run_dir)
+
+
+def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None]:
+    """All stages with servers. How it ended, and why if not well."""
+    clock = RealClock(recorder.offset_s)
+    fleet = Fleet(recorder.plan, recorder.run_dir, recorder, clock, progress)
+    finished = {p.id: p for p in recorder.state.phases.values() if p.state in ("done", "void")}
+    for launch in recorder.state.launches.values():
+        fleet.seen(launch)
+    ctx = Context(recorder.plan, recorder.prompts, recorder, fleet, clock, progress, finished)
+    stages = Stages(ctx)
+
+    async def work() -> None:
+        try:
+            await stages.run()
+        finally:
+            # Shielded: a second Ctrl-C must not leave servers behind.
+            await asyncio.shield(fleet.close())
+
+    try:
+        asyncio.run(_until_signal(work()))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return "interrupted", "stopped by a signal; `audit resume DIR` goes on"
+    except AuditError as error:
+        return "error", str(error)
+    except Exception as fault:  # recorded, so that nothing measured is lost; the exit code is ERROR
+        recorder_note = "".join(traceback.format_exception(fault))
+        (recorder.run_dir / "traceback.txt").write_text(recorder_note, encoding="utf-8")
+        return "error", f"the auditor failed: {type(fault).__name__}: {fault} (traceback.txt)"
+    if stages.failures:
+        return "error", "; ".join(f"{arm}: {why}" for arm, why in stages.failures.items())
+    return "complete", None
+
+
+async def _until_signal(work: Coroutine[None, None, None]) -> None:
+    """Run `work`; SIGINT, SIGTERM and SIGHUP cancel it once, and it cleans up."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in caught:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)
+
+
+def no_verdict(error: str, detail: str) -> Judgement:
+    """The judgement of an audit whose judging failed: ERROR, with the traceback as a limit."""
+    return Judgement(
+        gates=(), verdict=Verdict(name="ERROR", exit_code=5, reason=error, limits=(detail,))
+    )

@@ -1,0 +1,83 @@
+"""Stage 3 as it runs: fingerprint, two passes, the decision, relaunches. The decision itself is judge's."""
+
+from __future__ import annotations
+
+import asyncio
+
+from auditor.engine.base import Server
+from auditor.errors import EngineError
+from auditor.judge.certify import certificate, repeatability
+from auditor.model.judgement import PairCertificate
+from auditor.model.plan import Arm
+from auditor.run import stages
+from auditor.run.context import Context
+from auditor.run.resume import go_on
+
+
+async def characterise(ctx: Context, arm: Arm, server: Server) -> None:
+    """Fingerprint the launch and let it answer the certification prompts twice."""
+    launch = server.launch.restart_of or server.launch.id
+    async with ctx.fleet.measuring(arm):
+        if server.launch.restart_of is None:
+            await ctx.fingerprint(server)
+        if "certification" not in ctx.plan.gates:
+            return
+        for spec in stages.certification(launch, arm.name, ctx.prompts):
+            await ctx.measure(spec, server)
+
+
+def repeats_itself(ctx: Context, launch: str) -> bool:
+    """False only when measured and not repeated."""
+    measured = repeatability(launch, ctx.evidence())
+    return measured.agreement.n == 0 or measured.agreement.k == measured.agreement.n
+
+
+async def launch_certified(
+    ctx: Context, arm: Arm, reference: str, characterised: asyncio.Event
+) -> tuple[Server | None, bool]:
+    """Launch `arm` until its state is the reference's, at most `certification.attempts` times.
+
+    `characterised` is set when the reference has answered the certification prompts: booting need not wait
+    for that, comparing must. Returns the last server that came up (None if none did) and whether its byte
+    agreement may be measured: SAME STATE or INTERMEDIATE. Every attempt stays in the record.
+    """
+    certifying = "certification" in ctx.plan.gates
+    attempts = ctx.plan.certification.attempts if certifying and not arm.url else 1
+    cache_from = reference if ctx.plan.pin == "snapshot" else None
+    server = await go_on(ctx, arm)
+    for attempt in range(1, attempts + 1):
+        server = server or await _launch(ctx, arm, cache_from, last=attempt == attempts)
+        if server is None:
+            continue
+        await characterise(ctx, arm, server)
+        if not certifying:
+            return server, True
+        await characterised.wait()
+        launch = server.launch.restart_of or server.launch.id
+        pair = _certify_pair(ctx, reference, launch)
+        ctx.progress.note(f"{launch} against {reference}: {pair.state}: {pair.why}")
+        if pair.state in ("SAME STATE", "INTERMEDIATE"):
+            return server, True
+        if pair.state != "OTHER STATE" or not repeats_itself(ctx, launch) or attempt == attempts:
+            return server, pair.state == "UNVERIFIED"
+        await ctx.fleet.stop(launch)
+        server = None
+    return server, False
+
+
+async def _launch(ctx: Context, arm: Arm, cache_from: str | None, *, last: bool) -> Server | None:
+    """A launch, or None where it failed and another attempt is left (control only: a candidate that does
+    not start is a finding about the candidate)."""
+    try:
+        return await ctx.fleet.launch(arm, cache_from=cache_from)
+    except EngineError as error:
+        if last or arm.role == "candidate":
+            raise
+        ctx.progress.note(f"{arm.name} did not start, another attempt follows: {error}")
+        return None
+
+
+def _certify_pair(ctx: Context, reference: str, other: str) -> PairCertificate:
+    evidence = ctx.evidence()
+    launches = {launch.id: launch for launch in evidence.launches}
+    return certificate(launches[reference], launches[other], evidence)

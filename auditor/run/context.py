@@ -1,0 +1,97 @@
+"""What every step of a run shares, and the two things that every step does: measure and fingerprint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import IO
+
+import msgspec
+
+from auditor.clock import Clock
+from auditor.engine.base import Server
+from auditor.errors import EngineError
+from auditor.measure.phases import PhaseSpec, run_phase
+from auditor.model.completion import Prompt, RequestFailure
+from auditor.model.launch import Fingerprint
+from auditor.model.phase import ConcurrencySample, Phase
+from auditor.model.plan import AuditPlan
+from auditor.model.record import Event, Evidence, StageNote
+from auditor.record.store import Recorder
+from auditor.report.progress import Progress
+from auditor.run.fleet import Fleet
+from auditor.run.stages import FINGERPRINT, of_corpus
+
+
+@dataclass
+class Context:
+    plan: AuditPlan
+    prompts: tuple[Prompt, ...]
+    recorder: Recorder
+    fleet: Fleet
+    clock: Clock
+    progress: Progress
+    finished: dict[str, Phase] = field(default_factory=dict)
+    """Phases that the record held when this process began: not measured again."""
+
+    def evidence(self) -> Evidence:
+        """The record so far, as judging sees it."""
+        return self.recorder.evidence()
+
+    def has_measured(self, spec: PhaseSpec) -> bool:
+        return spec.id in self.finished
+
+    async def measure(self, spec: PhaseSpec, server: Server) -> Phase:
+        """One phase on one server. Raises EngineError when the server died in it; the phase is recorded."""
+        if (phase := self.finished.get(spec.id)) is not None:
+            return phase
+        step = self.progress.start(spec.id, len(spec.prompts))
+        samples = self.recorder.run_dir / "launches" / spec.launch / "samples.jsonl"
+        samples.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with samples.open("ab") as file:
+                phase = await run_phase(
+                    spec,
+                    lambda: self.fleet.client(server),
+                    self.recorder,
+                    self.clock,
+                    done=self.recorder.done(spec.id),
+                    alive=server.death,
+                    progress=lambda done, planned, in_flight, tokens: step.update(done, in_flight, tokens),
+                    on_sample=lambda sample: write_sample(file, spec.id, sample),
+                )
+        finally:
+            step.finish()
+        if (death := server.death()) is not None:
+            raise EngineError(f"{server.launch.id} died during {spec.id}: {death}")
+        return phase
+
+    async def fingerprint(self, server: Server) -> Fingerprint | None:
+        """Fingerprint `server` into the record; None (and a note) where the engine refuses it."""
+        prompts = of_corpus(self.prompts, FINGERPRINT)
+        if not prompts:
+            return None
+        started = self.clock.now()
+        client = self.fleet.client(server)
+        try:
+            fingerprint = await client.fingerprint(prompts, server.launch.id)
+        finally:
+            await client.close()
+            self.note("fingerprint", server.launch.id, started)
+        if isinstance(fingerprint, RequestFailure):
+            if (death := server.death()) is not None:
+                raise EngineError(f"{server.launch.id} died at its fingerprint: {death}")
+            self.progress.note(f"{server.launch.id}: no fingerprint: {fingerprint.reason} {fingerprint.detail}")
+            return None
+        self.recorder.event(Event(fingerprint=fingerprint))
+        return fingerprint
+
+    def note(self, what: str, subject: str, started: float) -> None:
+        """Record a step that is no phase, from `started` to now."""
+        self.recorder.event(
+            Event(note=StageNote(what=what, subject=subject, started_s=started, ended_s=self.clock.now()))
+        )
+
+
+def write_sample(file: IO[bytes], phase: str, sample: ConcurrencySample) -> None:
+    """One line of launches/<id>/samples.jsonl: what the engine reported during `phase`."""
+    file.write(msgspec.json.encode({"phase": phase, **msgspec.structs.asdict(sample)}) + b"\n")
