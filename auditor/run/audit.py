@@ -133,6 +133,4 @@ async def _until_signal(work: Coroutine[None, None, None]) -> None:
 
 def no_verdict(error: str, detail: str) -> Judgement:
     """The judgement of an audit whose judging failed: ERROR, with the traceback as a limit."""
-    return Judgement(
-        gates=(), verdict=Verdict(name="ERROR", exit_code=5, reason=error, limits=(detail,))
-    )
+    return Judgement(gates=(), verdict=Verdict(name="ERROR", exit_code=5, reason=error, limits=(detail,)))

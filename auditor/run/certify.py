@@ -28,7 +28,8 @@ async def characterise(ctx: Context, arm: Arm, server: Server) -> None:
 
 def repeats_itself(ctx: Context, launch: str) -> bool:
     """False only when measured and not repeated."""
-    measured = repeatability(launch, ctx.evidence())
+    evidence = ctx.evidence()
+    measured = repeatability(next(x for x in evidence.launches if x.id == launch), evidence)
     return measured.agreement.n == 0 or measured.agreement.k == measured.agreement.n
 
 

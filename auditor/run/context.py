@@ -80,7 +80,9 @@ class Context:
         if isinstance(fingerprint, RequestFailure):
             if (death := server.death()) is not None:
                 raise EngineError(f"{server.launch.id} died at its fingerprint: {death}")
-            self.progress.note(f"{server.launch.id}: no fingerprint: {fingerprint.reason} {fingerprint.detail}")
+            self.progress.note(
+                f"{server.launch.id}: no fingerprint: {fingerprint.reason} {fingerprint.detail}"
+            )
             return None
         self.recorder.event(Event(fingerprint=fingerprint))
         return fingerprint

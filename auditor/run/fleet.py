@@ -16,8 +16,8 @@ from auditor.model.launch import Launch
 from auditor.model.plan import Arm, AuditPlan
 from auditor.model.record import Event
 from auditor.record.store import Recorder
+from auditor.report.progress import Progress
 from auditor.run.devices import Placement
-from auditor.run.progress import Progress
 
 
 class Fleet:
@@ -109,4 +109,3 @@ class Fleet:
     async def measuring(self, arm: Arm) -> AsyncIterator[None]:
         async with self.placement.slot(arm):
             yield
-

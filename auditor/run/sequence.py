@@ -93,9 +93,7 @@ class Sequence:
     async def _other(self, arm: Arm) -> None:
         await self._ready.wait()
         assert self.reference_launch is not None
-        server, comparable = await launch_certified(
-            self.ctx, arm, self.reference_launch, self._characterised
-        )
+        server, comparable = await launch_certified(self.ctx, arm, self.reference_launch, self._characterised)
         if arm.role == "control":
             self._decide(comparable)
         await self._control_decided.wait()
