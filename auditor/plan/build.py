@@ -106,12 +106,39 @@ def _check_together(values: Values) -> None:
                 expected=f"{low} below {high}",
                 todo="correct one of them",
             )
+    _refuse_secrets(values)
     # A signal of a missing separator or of ids of other machines, not of a device.
     for device in values["engine.devices"]:
         if not re.fullmatch(r"[A-Za-z0-9:_/-]+", device):
             raise InvalidPlan(
                 f"engine.devices names {device!r}", expected="ids such as 0,1", todo="correct it"
             )
+
+
+def _refuse_secrets(values: Values) -> None:
+    """The plan is recorded verbatim, so nothing secret may enter it; servers inherit the environment."""
+    from auditor.redact import is_secret, scrub_text
+
+    flags = [
+        word.partition("=")[0]
+        for name in ("engine.args", "candidate.args")
+        for word in values[name]
+        if word.startswith("-")
+    ]
+    for name in (*values["engine.env"], *flags):
+        if is_secret(name):
+            raise InvalidPlan(
+                f"The plan would record the value of {name}",
+                expected="no secret on the command line or in audit.toml",
+                todo="export it as an environment variable: servers inherit it, and it is not recorded",
+            )
+    urls = (values["attach.reference_url"], values["attach.control_url"], *values["attach.candidate_url"])
+    if any(url and scrub_text(url) != url for url in urls):
+        raise InvalidPlan(
+            "A server's URL holds a password",
+            expected="a URL without one",
+            todo="put the token into a variable and name that with --api-key-env",
+        )
 
 
 def _gates_and_stages(values: Values, given: frozenset[str]) -> tuple[Any, frozenset[str], dict[str, Any]]:
