@@ -105,7 +105,9 @@ def steers_the_engine(name: str) -> bool:
 
 _STEERING = (
     "VLLM_", "CUDA_", "NVIDIA_", "TRITON_", "TORCH", "PYTORCH_", "NCCL_", "CUBLAS", "OMP_", "KMP_", "MKL_",
-    "OPENBLAS_", "HF_", "TRANSFORMERS_", "FLASHINFER_", "TOKENIZERS_", "INDUCTOR_", "ATEN_", "DNNL_", "ONEDNN_",
+    "OPENBLAS_",
+    "HF_", "TRANSFORMERS_", "FLASHINFER_", "TOKENIZERS_", "INDUCTOR_", "ATEN_", "DNNL_",
+    "ONEDNN_",
 )  # fmt: skip
 _STEERING_NAMES = frozenset(
     {"PYTHONPATH", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "LD_PRELOAD", "LD_LIBRARY_PATH"}

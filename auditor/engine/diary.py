@@ -3,7 +3,8 @@
 Formats read (Triton 3.3 to 3.9, PyTorch 2.6 to 2.13, vLLM 0.25 to 0.33):
 - `Triton autotuning for function X,\\nwith key as (…),\\nfinished after S s,\\nbest config selected: C;`
   (TRITON_PRINT_AUTOTUNING=1; one line in older versions; nothing on a cache hit)
-- `<cache>/**/<kernel>.autotune.json`: {"key": [...], "configs_timings": [[{kwargs, num_warps, …}, [ms, ms, ms]], …]}
+- `<cache>/**/<kernel>.autotune.json`:
+  {"key": [...], "configs_timings": [[{kwargs, num_warps, …}, [ms, ms, ms]], …]}
 - Inductor: `Best config for …: …: <ms>, …`, `Dynamically scale down X from TritonConfig(A) and get a new
   TritonConfig(B)`, and `<cache>/**/*.best_config` (JSON)
 - FlashInfer: `<cache>/**/autotuner*.json`, `flashinfer…autotune*.json`
@@ -24,15 +25,22 @@ from auditor.model.launch import Diary, KernelChoice, Setting, Timing
 _LARGEST_FILE = 32 << 20
 _PREFIX = re.compile(
     r"^(?:\((?P<proc>[^)]*pid=\d+[^)]*)\)\s*)?"
-    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\s+\[(?P<where>[^\]]*)\]\s?)?"
+    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\s+"
+    r"\[(?P<where>[^\]]*)\]\s?)?"
 )
+# another process's line may come between the four that Triton prints
+_BETWEEN = r"\s*(?:\n[^\n]{0,400}?)??"
 _TRITON = re.compile(
-    r"Triton autotuning for function (?P<kernel>[^\s,]+),?\s*(?:\n[^\n]{0,60}?)?with key as (?P<key>\(.*?\)),\s*"
-    r"(?:\n[^\n]{0,60}?)?finished after (?P<seconds>[\d.]+)s,\s*(?:\n[^\n]{0,60}?)?best config selected: (?P<best>[^;]*);",
-    re.DOTALL,
+    r"Triton autotuning for function (?P<kernel>[^\s,]+),?"
+    + _BETWEEN
+    + r"with key as (?P<key>\([^\n]*?\)),"
+    + _BETWEEN
+    + r"finished after (?P<seconds>[\d.]+)s,"
+    + _BETWEEN
+    + r"best config selected: (?P<best>[^;\n]*);"
 )
 _INDUCTOR_BEST = re.compile(
-    r"Best config for (?P<kernel>[^\s:]+)[^:]*:\s*(?P<config>.*?):\s*(?P<ms>[\d.]+)(?:,|$)"
+    r"Best config for (?P<kernel>[^\s:]+):\s*(?P<config>.*):\s*(?P<ms>\d+\.\d+)(?:, nreg|\s*$)"
 )
 _INDUCTOR_SCALED = re.compile(
     r"Dynamically scale down (?P<kernel>\S+) from TritonConfig\((?P<before>.*?)\) "
@@ -99,7 +107,7 @@ def _squeeze(text: str) -> str:
 
 
 def parse_autotune_json(name: str, text: str) -> KernelChoice | None:
-    """One `*.autotune.json`; None when it holds no timed config. Raises ValueError when it is not that format.
+    """One `*.autotune.json`; None when it holds no config. Raises ValueError when it is not that format.
 
     Triton stores milliseconds, the median first; the choice is the fastest, as Triton's own reading is.
     """
@@ -111,11 +119,10 @@ def parse_autotune_json(name: str, text: str) -> KernelChoice | None:
         config, timing = entry
         milliseconds = timing[0] if isinstance(timing, list) else timing
         finite = isinstance(milliseconds, int | float) and math.isfinite(milliseconds)
+        described = _config_text(config)
+        microseconds = milliseconds * 1000 if finite else None
         timed.append(
-            (
-                milliseconds if finite else math.inf,
-                Timing(config=_config_text(config), microseconds=milliseconds * 1000 if finite else None),
-            )
+            (milliseconds if finite else math.inf, Timing(config=described, microseconds=microseconds))
         )
     if not timed:
         return None
