@@ -259,7 +259,8 @@ class AccuracyTest(Model, frozen=True, kw_only=True):
     n: int
     margin: float
     alpha: float
-    estimate: float
+    estimate: float | None
+    """None when no problem has both answers."""
     score_p_lower: float
     score_p_upper: float
     score_p: float
@@ -272,7 +273,8 @@ class AccuracyTest(Model, frozen=True, kw_only=True):
     mcnemar_exact: float
     mcnemar_mid_p: float
     wald_se: float
-    wald_p: float
+    wald_p: float | None
+    """None where the standard error is zero."""
     farrington_manning_p: float
     smallest_margin: float
     floor_margin: float
