@@ -43,6 +43,8 @@ class Hub(Model, frozen=True, kw_only=True):
     id: str
     revision: str
     config: str | None = None
+    rename: dict[str, str] = msgspec.field(default_factory=dict)
+    """Fields of the hub's rows that have other names here: theirs to ours."""
 
 
 class Manifest(Model, frozen=True, kw_only=True):
@@ -203,7 +205,8 @@ def _read_from_hub(
             todo=f"pass --corpus {manifest.name}=PATH",
         )
     hub = manifest.hub
-    rows = read_hub(manifest.name, hub.id, hub.config, source.hub_split, hub.revision)
+    raw = read_hub(manifest.name, hub.id, hub.config, source.hub_split, hub.revision)
+    rows: list[Row] = [{hub.rename.get(key, key): value for key, value in row.items()} for row in raw]
     if source is manifest.shots:
         rows = rows[: source.rows]
     _check(manifest, source, rows, hub.id)

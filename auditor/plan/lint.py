@@ -92,11 +92,9 @@ def lint_generation_config(target_folder: Path) -> tuple[Finding, ...]:
 
 def refuse_errors(findings: tuple[Finding, ...]) -> None:
     """Raise InvalidPlan for the first finding of severity error."""
-    for finding in findings:
-        if finding.severity == "error":
-            raise InvalidPlan(
-                f"{finding.subject}: {finding.seen}", expected=finding.expected, todo=finding.remedy
-            )
+    for found in findings:
+        if found.severity == "error":
+            raise InvalidPlan(f"{found.subject}: {found.seen}", expected=found.expected, todo=found.remedy)
 
 
 def lint_arms(arms: tuple[Arm, ...]) -> tuple[Finding, ...]:
