@@ -154,17 +154,19 @@ def _sticky(arm: str, mine: Sequence[Activity], phases: dict[str, Phase]) -> lis
             code="ACCEPTANCE-COLLAPSED",
             severity="warning",
             subject=arm,
-            seen=f"acceptance fell to {windows[start][1]:.2f} in {windows[start][0].id} and stayed low in all "
+            seen=f"acceptance fell to {windows[start][1]:.2f} in {windows[start][0].id} and stayed low in "
+            f"all "
             f"{len(windows) - start} windows from there",
             expected="acceptance that recovers after one hard phase",
-            remedy="outputs may still be equal, the speed is gone until a restart: look for a sequence beyond the "
+            remedy="outputs may still be equal, the speed is gone until a restart: look for a sequence "
+            "beyond the "
             "draft's position limit in that phase, and vary the order to confirm",
         )
     ]
 
 
 def dead_from(rates: Sequence[float]) -> int | None:
-    """Index of the first of at least two windows that all stay below STICKY of the median before; None if none."""
+    """Index of the first of two or more windows that stay below STICKY of the median before; else None."""
     for i in range(1, len(rates) - 1):
         before = sorted(rates[:i])[i // 2]
         if before > 0 and all(r < STICKY * before for r in rates[i:]):

@@ -181,7 +181,7 @@ def to_score(pairs: Sequence[ArmAgreement], answers: Answers, limit: int) -> Ite
 def summaries(
     pairs: Sequence[ArmAgreement], found: Sequence[Divergence], control: Sequence[ArmAgreement]
 ) -> list[Agreement]:
-    """One Agreement a corpus and one for all of them. `control`: the control's own pairs, empty for itself."""
+    """One Agreement a corpus, and one for all. `control`: the control's own pairs, empty for itself."""
     names = [p.corpus for p in pairs]
     groups = [(name, [p for p in pairs if p.corpus == name]) for name in names]
     if len(names) > 1:
