@@ -50,11 +50,13 @@ def share(k: int, n: int, digits: int = 1) -> str:
     """k of n as a percentage; more digits where rounding would print 0 or 100. n = 0: a dash."""
     if n <= 0:
         return ABSENT
+    if k in (0, n):
+        return "100%" if k else "0%"
     exact = Decimal(100) * k / n
     for d in range(digits, _MAX_DIGITS):
         shown = exact.quantize(Decimal(1).scaleb(-d), rounding=ROUND_HALF_EVEN)
-        if (shown in (0, 100)) == (k in (0, n)):
-            return f"{shown:f}".replace("-", MINUS) + "%"
+        if 0 < shown < 100:
+            return f"{shown:f}%"
     return "more than 99.999999%" if 2 * k > n else "less than 0.000001%"
 
 
@@ -127,9 +129,11 @@ def percent(value: float | None, digits: int = 1) -> str:
     """A fraction whose counts are unknown (a margin, a held share); never rounded to 0 or 100."""
     if value is None:
         return ABSENT
+    if value in (0.0, 1.0):
+        return "100%" if value else "0%"
     for d in range(digits, _MAX_DIGITS):
         shown = _fixed(value, d, scale=100)
-        if (_parse(shown) in (0.0, 100.0)) == (value in (0.0, 1.0)):
+        if _parse(shown) not in (0.0, 100.0):
             return shown + "%"
     return "more than 99.999999%" if value > 0.5 else "less than 0.000001%"
 
@@ -156,7 +160,9 @@ def rate(value: float | None) -> str:
     """Small rates (hazards a token): three significant digits, plain down to 1e-4."""
     if value is None:
         return ABSENT
-    if value == 0 or abs(value) >= 1e-4:
+    if value == 0:
+        return "0"
+    if abs(value) >= 1e-4:
         digits = 6 if 0 < abs(value) < 1e-3 else 5
         return _fixed(value, digits)
     mantissa, exponent = f"{value:.2e}".split("e")

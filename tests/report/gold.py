@@ -403,7 +403,7 @@ def certificates() -> tuple[PairCertificate, ...]:
         PairCertificate(
             reference="reference-1", other="control-2", arm="control", fingerprints="differ",
             fingerprint_diffs=(FingerprintDiff(prompt="fingerprint/5", values=2048, differing=311, max_abs=0.0625),),
-            sprt_outcomes="1000", sprt_llr=0.641854 - 3 * 2.302585, sprt_decision="OTHER STATE",
+            sprt_outcomes="10000", sprt_llr=0.641854 - 4 * 2.302585, sprt_decision="OTHER STATE",
             agreement=proportion(9, 64),
             settings=(SettingDiff(name="num_gpu_blocks", reference="8192", other="8190", kind="listed"),),
             choices=(
@@ -411,7 +411,7 @@ def certificates() -> tuple[PairCertificate, ...]:
                            race_us=(5.503, 5.712)),
                 ChoiceDiff(kernel="triton_red_fused_1", key="xnumel=8192", reference="XBLOCK=8", other=None, race_us=None),
             ),
-            state="OTHER STATE", why="the sequential test stopped after 4 prompts, 3 of them disagreed",
+            state="OTHER STATE", why="the sequential test stopped after 5 prompts, 4 of them disagreed",
         ),
         PairCertificate(
             reference="reference-1", other="control-3", arm="control", fingerprints="equal", fingerprint_diffs=(),

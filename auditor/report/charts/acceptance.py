@@ -9,7 +9,7 @@ from markupsafe import Markup
 from auditor.report import numbers
 from auditor.report.svg import Canvas, Scale, legend, legend_height, slug, x_axis, y_axis
 
-WIDTH = 440
+WIDTH = 400
 
 
 def by_position(arm: str, lines: Sequence[tuple[str, tuple[float, ...]]]) -> Markup:

@@ -23,7 +23,7 @@ from auditor.report.svg import (
     y_axis,
 )
 
-WIDTH = 440
+WIDTH = 400
 
 
 def forest(corpus: str, rows: Sequence[Agreement], styles: dict[str, int]) -> Markup:

@@ -20,7 +20,7 @@ from auditor.report.svg import (
     y_axis,
 )
 
-WIDTH = 440
+WIDTH = 400
 
 
 def place(row: Invariance) -> int | None:

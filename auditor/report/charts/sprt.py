@@ -10,7 +10,7 @@ from auditor.model.plan import CertificationPlan
 from auditor.report import numbers
 from auditor.report.svg import Canvas, Scale, x_axis, y_axis
 
-WIDTH = 440
+WIDTH = 400
 
 
 def path(key: str, title: str, outcomes: str, plan: CertificationPlan, style: int) -> Markup:

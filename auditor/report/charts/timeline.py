@@ -11,6 +11,7 @@ from auditor.report import numbers
 from auditor.report.svg import Canvas, Scale, clip, x_axis
 
 WIDTH = 900
+NAMES = {"start": "start-up", "batch1": "batch 1", "dead": "failed start", "calibrate": "scores"}
 STAGES = ("certify", "batch1", "load", "replay", "accuracy", "calibrate")
 
 
@@ -49,7 +50,7 @@ def lanes(rows: Sequence[Lane], end: float) -> Markup:
         (s for s in (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200) if end / s <= 8),
         86400,
     )
-    ticks = [(k * step, numbers.seconds(k * step) if k else "0") for k in range(int(end // step) + 1)]
+    ticks = [(k * step, _tick(k * step)) for k in range(int(end // step) + 1)]
     for value, _ in ticks:
         canvas.line(x(value), 4, x(value), bottom, "grid")
     for i, lane in enumerate(rows):
@@ -59,13 +60,21 @@ def lanes(rows: Sequence[Lane], end: float) -> Markup:
         for bar in lane.bars:
             width = max(1.0, x(bar.end) - x(bar.start))
             canvas.rect(x(bar.start), y, width, 18, f"t t-{bar.kind}", bar.label)
+            if width > 7 * len(NAMES.get(bar.kind, bar.kind)) and bar.kind != "dead":
+                canvas.text(x(bar.start) + width / 2, y + 13, NAMES.get(bar.kind, bar.kind), "in", "middle")
     x_axis(canvas, x, ticks, bottom, "since the start of the audit")
     kinds = ("start", *(s for s in STAGES if any(b.kind == s for r in rows for b in r.bars)))
     if any(b.kind == "dead" for r in rows for b in r.bars):
         kinds = (*kinds, "dead")
-    names = {"start": "start-up", "batch1": "batch 1", "dead": "failed start"}
     for i, kind in enumerate(kinds):
         cx = 130 + 105 * i
         canvas.rect(cx, height - 24, 14, 12, f"t t-{kind}")
-        canvas.text(cx + 19, height - 14, names.get(kind, kind), "tick")
+        canvas.text(cx + 19, height - 14, NAMES.get(kind, kind), "tick")
     return canvas.markup()
+
+
+def _tick(value: float) -> str:
+    """A round time without the unit that would be zero."""
+    if value >= 3600:
+        return f"{value / 3600:g} h"
+    return f"{value / 60:g} min" if value >= 60 else f"{value:g} s"

@@ -9,7 +9,7 @@ from auditor.model.judgement import Agreement, Hazard
 from auditor.model.record import AuditRecord
 from auditor.report import numbers
 from auditor.report.charts import agreement as charts
-from auditor.report.parts import Block, Cell, Figure, Grid, Note, Section, Table, Value, series
+from auditor.report.parts import Block, Cell, Figure, Fold, Grid, Note, Section, Table, Value, series
 
 
 def section(record: AuditRecord) -> Section:
@@ -54,7 +54,7 @@ def section(record: AuditRecord) -> Section:
             Grid(
                 tuple(
                     Figure(
-                        f"{c}: survival of agreement by token index",
+                        f"{c}: survival of agreement; a line ends at its last divergence",
                         charts.survival(c, [a for a in groups[c] if a.survival], styles),
                         _survival(groups[c]),
                     )
@@ -117,7 +117,7 @@ def _survival(rows: Sequence[Agreement]) -> Table:
     )
 
 
-def _hazards(rows: Sequence[Agreement]) -> Table | None:
+def _hazards(rows: Sequence[Agreement]) -> Fold | None:
     out: list[tuple[Value, ...]] = []
     for a in rows:
         for h in a.hazard:
@@ -135,12 +135,13 @@ def _hazards(rows: Sequence[Agreement]) -> Table | None:
             )
     if not out:
         return None
-    return Table(
+    table = Table(
         "Hazard of a first divergence: divergences over tokens exposed, Garwood 95%.",
         ("Corpus", "Arm", "Tokens", "Divergences in tokens", "Rate a token", "95% interval"),
         tuple(out),
         frozenset({3, 4, 5}),
     )
+    return Fold("Hazard of a first divergence by token bin", (table,))
 
 
 def _bin(h: Hazard) -> str:

@@ -131,7 +131,6 @@ def _certificate(i: int, c: PairCertificate, plan: AuditPlan, style: int, *, fin
         ("Outcomes in the seeded order", mono(_groups(c.sprt_outcomes) or "not run")),
     )
     blocks: list[Block] = [
-        Note(c.why),
         Table(f"{c.other} against {c.reference}", ("What", "Seen"), facts),
     ]
     if c.sprt_outcomes:

@@ -8,7 +8,20 @@ from auditor.model.judgement import Activity, Invariance
 from auditor.model.record import AuditRecord
 from auditor.report import numbers
 from auditor.report.charts import acceptance, invariance
-from auditor.report.parts import Block, Cell, Figure, Grid, Note, Section, Table, Tone, Value, mono, series
+from auditor.report.parts import (
+    Block,
+    Cell,
+    Figure,
+    Fold,
+    Grid,
+    Note,
+    Section,
+    Table,
+    Tone,
+    Value,
+    mono,
+    series,
+)
 
 
 def section(record: AuditRecord) -> Section:
@@ -73,15 +86,17 @@ def _curves(record: AuditRecord, rows: Sequence[Invariance]) -> list[Block]:
             "Reference, same level",
             "Minus reference, 90%",
             "Run to run",
-            "Distinct completions a prompt",
-            "Acceptance length",
-            "Preemptions",
-            "Errors",
         ),
         tuple(_row(r) for r in rows),
-        frozenset({1, 2, 8, 9, 10, 11}),
+        frozenset({1, 2}),
     )
-    return [Grid(figures), table]
+    conditions = Table(
+        "Under which the level ran.",
+        ("Arm", "Asked", "Distinct completions a prompt", "Acceptance length", "Preemptions", "Errors"),
+        tuple(_conditions(r) for r in rows),
+        frozenset({1, 2, 3, 4, 5}),
+    )
+    return [Grid(figures), table, Fold("Conditions of each level", (conditions,))]
 
 
 def _row(r: Invariance) -> tuple[Value, ...]:
@@ -96,6 +111,13 @@ def _row(r: Invariance) -> tuple[Value, ...]:
         numbers.proportion(r.reference),
         numbers.interval_points(r.difference90),
         numbers.proportion(r.run_to_run),
+    )
+
+
+def _conditions(r: Invariance) -> tuple[Value, ...]:
+    return (
+        r.arm,
+        numbers.integer(r.level),
         numbers.number(r.distinct_mean),
         numbers.number(r.acceptance_length),
         Cell(

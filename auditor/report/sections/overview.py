@@ -24,7 +24,7 @@ def asked(plan: AuditPlan) -> tuple[tuple[str, Value], ...]:
     """The plan in the order in which a reader asks."""
     engine = plan.engine
     items: list[tuple[str, Value]] = [("Target", f"{plan.target} ({plan.target_kind})")]
-    items += [(f"Arm {arm.name}", _arm(arm)) for arm in plan.arms]
+    items += [(f"Arm {arm.name}", _arm(arm)) for arm in plan.arms if _arm(arm) != arm.name]
     items.append(("Engine", "attached servers" if plan.attached else " ".join((engine.kind, *engine.args))))
     items.append(("Pinning", plan.pin))
     c = plan.certification
