@@ -167,7 +167,7 @@ def inductor_lines(lines: Iterable[str]) -> Iterator[KernelChoice]:
 
 
 def backends(lines: Iterable[str]) -> tuple[Setting, ...]:
-    """Backends that the start-up log names: each name once a kind, several joined by ` + `, sorted by kind."""
+    """Backends that the start-up log names, sorted by kind; several of one kind are joined by ` + `."""
     seen: dict[str, list[str]] = {}
     for line in lines:
         for kind, pattern in _BACKENDS:

@@ -243,6 +243,8 @@ class _Attempt:
         settings, unverified, version = await self.engine.resolved(self.launch.base_url, None, log, set_env)
         settings = tuple(msgspec.structs.replace(s, value=self._clean(s.value)) for s in settings)
         diary = await asyncio.to_thread(self.engine.diary, self.log, self.request.folder)
+        environ, covered = self._environ(process, set_env)
+        unverified = (*unverified, *covered, *([lacking] if lacking else []))
         blocks = next((s.value for s in settings if s.name == "cache_config.num_gpu_blocks"), None)
         diary = msgspec.structs.replace(
             diary,
@@ -252,25 +254,33 @@ class _Attempt:
         self._set(
             state="ready",
             ready_s=ready_s,
-            environ_checked=self._environ(process, set_env),
+            environ_checked=environ,
             resolved=settings,
-            unverified=tuple(map(self._clean, (*unverified, *([lacking] if lacking else [])))),
+            unverified=tuple(map(self._clean, unverified)),
             engine_version=version or self.info.version,
             diary=diary,
         )
 
-    def _environ(self, process: EngineProcess, names: Mapping[str, str]) -> tuple[EnvVar, ...]:
-        """The variables as the server has them; a helper process that has another value is listed apart."""
+    def _environ(
+        self, process: EngineProcess, names: Mapping[str, str]
+    ) -> tuple[tuple[EnvVar, ...], tuple[str, ...]]:
+        """The variables as the server has them, those that a helper process has otherwise listed apart; and
+        what could not be read: a helper that sets a long title overwrites its own environment."""
         own = read_environ(process.pid)
         if own is None:
-            return ()
+            return (), ("the environment of the server process",)
         shown = {k: own[k] for k in names if k in own}
+        covered: set[str] = set()
         for child in process.descendants():
             name, argv = _identity(child)
-            env = read_environ(child.pid) if self.engine.is_engine_process(name, argv) else None
-            if env is not None:
+            if not self.engine.is_engine_process(name, argv):
+                continue
+            env = read_environ(child.pid) or {}
+            if "PATH" in own and "PATH" not in env:
+                covered.add(f"the environment of {argv[0] if argv else name}")
+            else:
                 shown |= {f"{k} [{name}]": env.get(k, "(absent)") for k in names if env.get(k) != own.get(k)}
-        return self._shown_env(shown)
+        return self._shown_env(shown), tuple(sorted(covered))
 
     # ---------------------------------------------------------------- failures
 

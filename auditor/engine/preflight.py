@@ -114,8 +114,8 @@ def _engines(engine: Engine) -> Iterator[Finding]:
         raise InvalidPlan(
             f"engine processes are left over from a server that is gone: {listed}",
             expected="a machine where no lost engine holds memory or a device",
-            todo=f"end them yourself (kill {' '.join(str(p.pid) for p in orphans)}): the auditor signals nothing "
-            "that it did not start",
+            todo=f"end them yourself (kill {' '.join(str(p.pid) for p in orphans)}): an audit signals only "
+            "what it started",
         )
     servers = [p for p in seen if not p.title.startswith("VLLM::")]
     if servers:
