@@ -7,6 +7,7 @@ a server that adds special tokens can make two arms read different prompts.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +27,10 @@ TOKENIZER_FILES = (
     "special_tokens_map.json",
     "chat_template.jinja",
 )
+
+
+_BATCH = 256
+"""Texts encoded at once: the library uses all cores within a batch."""
 
 
 class Encoder(Protocol):
@@ -51,6 +56,10 @@ class Encoder(Protocol):
     def encode(self, text: str, chat: bool) -> tuple[int, ...]:
         """`text` as a completion prompt with the special tokens that the engine adds to one, or as the only
         user message of a chat. Raises InvalidPlan or EngineError."""
+        ...
+
+    def encode_many(self, texts: Sequence[str], chat: bool) -> list[tuple[int, ...]]:
+        """`encode` of each text."""
         ...
 
     def findings(self) -> tuple[Finding, ...]:
@@ -92,20 +101,18 @@ class LocalEncoder:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str, chat: bool) -> tuple[int, ...]:
+        return self.encode_many([text], chat)[0]
+
+    def encode_many(self, texts: Sequence[str], chat: bool) -> list[tuple[int, ...]]:
         if chat:
-            if self._template is None:
-                raise InvalidPlan(
-                    f"{self._folder.name} has no chat template",
-                    expected="chat_template.jinja or chat_template in tokenizer_config.json",
-                    todo="use a corpus of completion prompts",
-                )
             # The template writes its own special tokens; adding more is how a prompt gets two BOS.
-            return self._ids(self._template.render(text), special=False)
-        ids = self._ids(text, special=True)
+            template = self._chat_template()
+            return self._ids([template.render(text) for text in texts], special=False)
         bos = self.bos_id
-        if self._add_bos and bos is not None and ids[:1] != (bos,):
-            return (bos, *ids)
-        return ids
+        found = self._ids(texts, special=True)
+        if not self._add_bos or bos is None:
+            return found
+        return [ids if ids[:1] == (bos,) else (bos, *ids) for ids in found]
 
     def findings(self) -> tuple[Finding, ...]:
         if self._template is None or not self._template.asked_for_date:
@@ -130,8 +137,23 @@ class LocalEncoder:
             name="tokenizer", source=self._folder.resolve().name, files=files, digest=combined(files)
         )
 
-    def _ids(self, text: str, special: bool) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
+    def _chat_template(self) -> ChatTemplate:
+        if self._template is None:
+            raise InvalidPlan(
+                f"{self._folder.name} has no chat template",
+                expected="chat_template.jinja or chat_template in tokenizer_config.json",
+                todo="use a corpus of completion prompts",
+            )
+        return self._template
+
+    def _ids(self, texts: Sequence[str], special: bool) -> list[tuple[int, ...]]:
+        found: list[tuple[int, ...]] = []
+        for start in range(0, len(texts), _BATCH):
+            batch = self._tokenizer.encode_batch_fast(
+                list(texts[start : start + _BATCH]), add_special_tokens=special
+            )
+            found.extend(tuple(encoding.ids) for encoding in batch)
+        return found
 
     def _load_template(self) -> ChatTemplate | None:
         from auditor.plan.template import ChatTemplate
@@ -175,6 +197,9 @@ class RemoteEncoder:
     @property
     def vocab_size(self) -> int | None:
         return None
+
+    def encode_many(self, texts: Sequence[str], chat: bool) -> list[tuple[int, ...]]:
+        return [self.encode(text, chat) for text in texts]
 
     def encode(self, text: str, chat: bool) -> tuple[int, ...]:
         reply = self._post(self._body(text, chat))

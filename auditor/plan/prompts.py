@@ -22,6 +22,10 @@ FINGERPRINT = "fingerprint"
 _SHORTEST, _LONGEST = 40, 700
 
 
+Entry = tuple[str, str, tuple[int, ...], str | None]
+"""Item id, text, token ids, reference answer."""
+
+
 class BuiltPrompts(NamedTuple):
     prompts: tuple[Prompt, ...]
     """Certification, fingerprint, agreement corpora, accuracy; each in the order of use."""
@@ -93,13 +97,10 @@ class _Builder:
     def add_corpus(self, use: CorpusUse) -> None:
         corpus = corpora.load(use, self._plan.seed)
         self._take(corpus)
-        encoded = [
-            (item.id, corpora.text_of(corpus.manifest, item.row), self._encode(corpus, item.row, ()))
-            for item in corpus.items
-        ]
+        encoded = self._encode(corpus, ())
         fitting = [entry for entry in encoded if self._room(entry[2]) > 0]
         if len(fitting) < len(encoded):
-            left_out = [f"{use.name}/{item}" for item, _, ids in encoded if self._room(ids) <= 0]
+            left_out = [f"{use.name}/{item}" for item, _, ids, _ in encoded if self._room(ids) <= 0]
             self._note(
                 "CORPUS-PROMPT-TOO-LONG",
                 "warning",
@@ -115,7 +116,7 @@ class _Builder:
                 expected="prompts that leave room for an answer",
                 todo="serve a longer length, or use another corpus",
             )
-        self._add(use.name, use.max_tokens, [(i, text, ids, None) for i, text, ids in fitting])
+        self._add(use.name, use.max_tokens, fitting)
 
     def add_accuracy(self, accuracy: AccuracyPlan) -> None:
         use = accuracy.corpus
@@ -128,16 +129,15 @@ class _Builder:
             )
         self._take(corpus)
         entries = []
-        for item in corpus.items:
-            text = corpora.text_of(corpus.manifest, item.row, corpus.shots)
-            ids = self._encode(corpus, item.row, corpus.shots)
+        golds = {item.id: corpora.gold_of(corpus.manifest, item.row) for item in corpus.items}
+        for item, text, ids, _ in self._encode(corpus, corpus.shots):
             if self._room(ids) <= 0:
                 raise InvalidPlan(
-                    f"{use.name}/{item.id} with {accuracy.shots} worked examples has {len(ids)} tokens",
+                    f"{use.name}/{item} with {accuracy.shots} worked examples has {len(ids)} tokens",
                     expected=f"fewer than the served length of {self._max_model_len}",
                     todo="serve a longer length or lower accuracy.shots",
                 )
-            entries.append((item.id, text, ids, corpora.gold_of(corpus.manifest, item.row)))
+            entries.append((item, text, ids, golds[item]))
         self._add(accuracy.label, use.max_tokens, entries)
 
     def add_fingerprints(self, vocab_size: int | None) -> None:
@@ -190,20 +190,29 @@ class _Builder:
                 corpus.manifest.name,
             )
 
-    def _encode(self, corpus: Corpus, row: Row, shots: Sequence[Row]) -> tuple[int, ...]:
-        chat = bool(row.get("chat", corpus.manifest.mode == "chat")) and self._encoder.has_chat
-        ids = self._encoder.encode(corpora.text_of(corpus.manifest, row, shots), chat)
-        if not ids:
-            raise InvalidPlan(
-                f"A prompt of {corpus.manifest.name} has no token", expected="non-empty prompts"
-            )
-        return ids
+    def _encode(self, corpus: Corpus, shots: Sequence[Row]) -> list[Entry]:
+        """(item, text, ids, no gold) of every item; chat items through the template where there is one."""
+        found: dict[str, Entry] = {}
+        for chat in (False, True):
+            items = [item for item in corpus.items if self._is_chat(corpus, item.row) == chat]
+            texts = [corpora.text_of(corpus.manifest, item.row, shots) for item in items]
+            encoded = self._encoder.encode_many(texts, chat)
+            for item, text, ids in zip(items, texts, encoded, strict=True):
+                if not ids:
+                    raise InvalidPlan(
+                        f"{corpus.manifest.name}/{item.id} has no token", expected="non-empty prompts"
+                    )
+                found[item.id] = (item.id, text, ids, None)
+        return [found[item.id] for item in corpus.items]
+
+    def _is_chat(self, corpus: Corpus, row: Row) -> bool:
+        return bool(row.get("chat", corpus.manifest.mode == "chat")) and self._encoder.has_chat
 
     def _add(
         self,
         label: str,
         max_tokens: int,
-        entries: Iterable[tuple[str, str, tuple[int, ...], str | None]],
+        entries: Iterable[Entry],
     ) -> None:
         clipped, smallest = 0, max_tokens
         for item, text, ids, gold in entries:
