@@ -50,6 +50,8 @@ class Option:
             return self.default_text
         if isinstance(self.default, bool):
             return "on" if self.default else "off"
+        if isinstance(self.default, float):
+            return f"{self.default:g}"
         if self.default is None or self.default in ("", (), {}):
             return "none"
         return ",".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
