@@ -111,7 +111,7 @@ class Comparison:
         )
 
     def exit_code(self) -> int:
-        """1: a divergence that is not a tie; 4: unknown ones, failures or missing prompts only; 0: neither."""
+        """1: a divergence that is no tie; 4: only unknown ones, failures or missing prompts; 0: neither."""
         kinds = {p.cls for p in self.pairs if p.cls is not None}
         if kinds - {*EXPLAINED, "unknown"}:
             return 1
@@ -210,16 +210,16 @@ def _differing(
         cls, why = (
             "unknown",
             (
-                f"Sampled at temperature {temperature:g}: only greedy completions can be certified; ask again "
-                f"at 0."
+                f"Sampled at temperature {temperature:g}: only greedy completions can be certified; "
+                "ask again at 0."
             ),
         )
     elif distinct[0] > 1 and cls not in ("post-stop leak", "length overrun", "short delivery", "degenerate"):
         cls, why = (
             "unknown",
             (
-                f"The reference itself gives {distinct[0]} distinct completions to this prompt (the candidate "
-                f"{distinct[1]}): the engine varies, and blaming the head is inconclusive."
+                f"The reference itself gives {distinct[0]} distinct completions to this prompt and the "
+                f"candidate {distinct[1]}: the engine varies, and blaming the head is inconclusive."
             ),
         )
     return Pair(id=name, agree=False, position=found.position, cls=cls, why=why, notes=(*found.notes, *notes))
@@ -282,7 +282,7 @@ def _repeat_notes(
 
 
 def _by_cache(side: Sequence[Line]) -> bool:
-    """Whether cold and warm requests each repeat themselves, so that the cache alone separates the answers."""
+    """Whether cold and warm requests each repeat themselves, so that only the cache separates answers."""
     answers: dict[bool, set[bytes]] = {}
     for line in side:
         hits = lines.cached(line)
@@ -315,8 +315,8 @@ def _verdict(n: int, agreed: int, classes: Counter[DivergenceClass]) -> str:
     if n == 0:
         return "No prompt has a completion in both files: nothing was compared."
     if agreed == n:
-        return f"{agreed} of {n} prompts agree: at most {min(1.0, 3 / n):.4f} (3/n) differ, which is not "
-        f"'identical'."
+        bound = min(1.0, 3.0 / n)
+        return f"{agreed} of {n} prompts agree: at most {bound:.4f} (3/n) differ, which is not 'identical'."
     faults = sum(v for k, v in classes.items() if k not in (*EXPLAINED, "unknown"))
     ties = sum(classes[k] for k in EXPLAINED)
     if faults:

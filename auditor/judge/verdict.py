@@ -41,8 +41,8 @@ def _verdict(name: VerdictName, reason: str, limits: tuple[str, ...]) -> Verdict
 def _reason(hit: Sequence[Gate]) -> str:
     first = hit[0]
     more = f" ({len(hit) - 1} more: {', '.join(g.name for g in hit[1:4])})" if len(hit) > 1 else ""
-    return f"{first.name}: {first.figure.rstrip('.')}; bound: {first.bound}{more}. "
-    f"{_sentence(first.remedy)}".strip()
+    seen = f"{first.name}: {first.figure.rstrip('.')}; bound: {first.bound}{more}."
+    return f"{seen} {_sentence(first.remedy)}".strip()
 
 
 def _sentence(text: str) -> str:
