@@ -195,6 +195,8 @@ class _Builder:
         found: dict[str, Entry] = {}
         for chat in (False, True):
             items = [item for item in corpus.items if self._is_chat(corpus, item.row) == chat]
+            if not items:
+                continue
             texts = [corpora.text_of(corpus.manifest, item.row, shots) for item in items]
             encoded = self._encoder.encode_many(texts, chat)
             for item, text, ids in zip(items, texts, encoded, strict=True):

@@ -22,7 +22,19 @@ class Placement:
             for i, arm in enumerate(plan.arms)
         }
         self._slots = {device: asyncio.Semaphore(slots_of(device, plan)) for device in devices}
-        self._starts = {device: asyncio.Lock() for device in devices}
+        self._starts = {device: self._start_slots(device, plan) for device in devices}
+
+    def _start_slots(self, device: str, plan: AuditPlan) -> asyncio.Semaphore:
+        """How many servers may start at once on `device`.
+
+        On an accelerator a start takes the device as measuring does: two servers that profile its memory at
+        once can both fail, and a load beside an autotuner changes what it picks. Where the size of the cache
+        is given there is nothing to profile.
+        """
+        if any(a.startswith("--kv-cache-memory-bytes") for a in plan.engine.args):
+            return asyncio.Semaphore(len(plan.arms))
+        slots = slots_of(device, plan)
+        return asyncio.Semaphore(slots) if slots > 1 else self._slots[device]
 
     def device(self, arm: Arm) -> str:
         return self._device[arm.name]
@@ -36,8 +48,8 @@ class Placement:
         """Held while an arm measures: arms on one accelerator take turns, arms on others do not wait."""
         return self._slots[self.device(arm)]
 
-    def start_lock(self, arm: Arm) -> asyncio.Lock:
-        """Held while a server starts: two that profile one device's memory at once can both fail."""
+    def start_slot(self, arm: Arm) -> asyncio.Semaphore:
+        """Held while a server starts."""
         return self._starts[self.device(arm)]
 
 

@@ -75,7 +75,7 @@ class Fleet:
                 on_change=self._record,
                 progress=self.progress.note,
             )
-            async with self.placement.start_lock(arm):
+            async with self.placement.start_slot(arm):
                 server = await start(request)
         self._servers[restart_of or server.launch.id] = server
         return server

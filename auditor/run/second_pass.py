@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from auditor.engine.base import Server
-from auditor.judge.judge import divergences_to_score
+from auditor.judge.figures import divergences_to_score
 from auditor.model.completion import Completion, Prompt, Score
 from auditor.model.record import Event, Evidence
 from auditor.run import stages
