@@ -7,18 +7,21 @@ from pathlib import Path
 
 from auditor.model.record import AuditRecord
 from auditor.record.evidence import StoredEvidence
-from auditor.report import html, junit, markdown, sarif
+from auditor.report.html import render
+from auditor.report.junit import junit
+from auditor.report.markdown import append_step_summary, summary
+from auditor.report.sarif import sarif
 
 
 def write_outputs(record: AuditRecord, run_dir: Path) -> Path:
     """report.html, junit.xml, audit.sarif and summary.md into the run folder; the report's path."""
     evidence = StoredEvidence.load(run_dir)
     report = run_dir / "report.html"
-    _write(report, html.render(record, evidence))
-    _write(run_dir / "junit.xml", junit.render(record))
-    _write(run_dir / "audit.sarif", sarif.render(record))
-    _write(run_dir / "summary.md", markdown.summary(record))
-    markdown.append_step_summary(record)
+    _write(report, render(record, evidence))
+    _write(run_dir / "junit.xml", junit(record))
+    _write(run_dir / "audit.sarif", sarif(record))
+    _write(run_dir / "summary.md", summary(record))
+    append_step_summary(record)
     return report
 
 
