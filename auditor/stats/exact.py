@@ -71,10 +71,16 @@ def exact_critical_value(n: int, margin: float, alpha: float = 0.05) -> float:
     """The smallest t (to 1e-6) whose exact p is below α: exact p < α just where T ≥ t. inf if nowhere."""
     n = require_count("n", n, least=1)
     margin, alpha = require_open_unit("margin", margin), require_alpha(alpha)
-    high = score_statistic(n, 0, n, -margin)
-    if _worst_tail(n, margin, high) >= alpha:
+    most_extreme = score_statistic(n, 0, n, -margin)
+    if _worst_tail(n, margin, most_extreme) >= alpha:
         return float("inf")
-    low = 0.0
+    # It lies near the score test's own critical value: bracket it from there.
+    low = high = one_sided_z(alpha)
+    step = 0.02
+    while high < most_extreme and _worst_tail(n, margin, high) >= alpha:
+        low, high, step = high, min(high + step, most_extreme), 2.0 * step
+    while low == high or _worst_tail(n, margin, low) < alpha:
+        low, high, step = low - step, low, 2.0 * step
     while high - low > 1e-6:
         middle = (low + high) / 2.0
         if _worst_tail(n, margin, middle) < alpha:

@@ -165,5 +165,5 @@ def operating_characteristics(test: SequentialTest, p: float) -> OperatingCharac
         other += float(moved[reached_other].sum())
         alive = np.where(reached_same | reached_other, 0.0, moved)
     return OperatingCharacteristics(
-        p=p, same=same, other=other, undecided=float(alive.sum()), expected_n=expected
+        p=p, same=same, other=other, undecided=min(1.0, float(alive.sum())), expected_n=expected
     )
