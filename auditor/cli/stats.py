@@ -298,11 +298,9 @@ def _print_tost(result: PairedEquivalence, counts: tuple[int, int, int, int]) ->
     score, exact, wald = result.score, result.exact, result.unpaired_wald
     points = f"±{result.margin:g} at {result.alpha:g}"
     rows = [
-        (
-            "pairs",
-            f"{result.n}: both {both}, candidate only {candidate_only}, reference only {reference_only}",
-        ),
-        ("", f"neither {neither}, missing {result.missing}"),
+        ("pairs", f"{result.n}, of them {result.missing} with a missing answer"),
+        ("right in", f"both {both}, candidate only {candidate_only}"),
+        ("", f"reference only {reference_only}, neither {neither}"),
         ("difference", "unknown" if result.estimate is None else f"{result.estimate:+.4f}"),
         ("score p", f"{_p(score.p)} (worse {_p(score.p_lower)}, better {_p(score.p_upper)})"),
         ("exact p", f"{_p(exact.p)} (worse {_p(exact.p_lower)}, better {_p(exact.p_upper)})"),
@@ -323,7 +321,7 @@ def _print_characteristics(characteristics: Sequence[OperatingCharacteristics]) 
     click.echo(f"\n{'true rate':>9}  {'SAME':>9}  {'OTHER':>9}  {'undecided':>9}  {'mean n':>7}")
     for row in characteristics:
         click.echo(
-            f"{row.p:>9g}  {_p(row.same):>9}  {_p(row.other):>9}  {_p(row.undecided):>9}"
+            f"{row.p:>9g}  {_rate(row.same):>9}  {_rate(row.other):>9}  {_rate(row.undecided):>9}"
             f"  {row.expected_n:>7.2f}"
         )
 
@@ -335,9 +333,14 @@ def _print_rows(title: str, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def _p(value: float | None) -> str:
-    """A probability: four decimals, or two digits where those would round it to 0."""
+    """A p value. One that underflowed is not 0."""
     if value is None:
         return "undefined"
+    return "<1e-300" if value == 0.0 else _rate(value)
+
+
+def _rate(value: float) -> str:
+    """A probability: four decimals, or two digits where those would leave too few."""
     return _figure(value) if value >= 0.001 or value == 0.0 else f"{value:.1e}"
 
 
