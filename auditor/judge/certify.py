@@ -56,7 +56,16 @@ def certificate(reference: Launch, other: Launch, evidence: Evidence) -> PairCer
     return certificate_of(reference, other, Scene(evidence), Answers(evidence))
 
 
-def certificate_of(reference: Launch, other: Launch, scene: Scene, answers: Answers) -> PairCertificate:
+def certificate_of(
+    reference: Launch,
+    other: Launch,
+    scene: Scene,
+    answers: Answers,
+    *,
+    same_flags: bool | None = None,
+) -> PairCertificate:
+    """`certificate` over indexes that are there already. `same_flags` says whether both launches have one
+    speculative configuration; None derives it from the role of `other`, as if `reference` were the plan's."""
     arm = next((a for a in scene.plan.arms if a.name == other.arm), None)
     one, two = (answers.index(f"certify/{x.id}/pass1") for x in (reference, other))
     order = seeded_order(one, two, scene.plan.seed)
@@ -75,7 +84,7 @@ def certificate_of(reference: Launch, other: Launch, scene: Scene, answers: Answ
         *settings.diff(reference, other),
         *_prefix_hits(reference, other, answers),
     )
-    candidate = arm is not None and arm.role == "candidate"
+    candidate = (arm is not None and arm.role == "candidate") if same_flags is None else not same_flags
     state, why = _state(candidate, fingerprints, ran, len(outcomes), differing)
     return PairCertificate(
         reference=reference.id,

@@ -15,7 +15,7 @@ from auditor.errors import InvalidPlan, RecordError, StorageError
 from auditor.model.completion import Answer, Completion, Prompt
 from auditor.model.judgement import Judgement
 from auditor.model.plan import AuditPlan
-from auditor.model.record import AuditRecord, Environment, Event, Identity, Resumed
+from auditor.model.record import AuditRecord, Environment, Event, FileDigest, Identity, Resumed
 from auditor.record.digests import digest_file
 from auditor.record.evidence import StoredEvidence, read_json
 from auditor.record.lines import LineWriter, cut_torn_line, read_lines, storage_error
@@ -23,6 +23,8 @@ from auditor.record.state import JournalState, decode_line, fold_journal
 
 PLAN, PROMPTS, JOURNAL = "plan.json", "prompts.jsonl", "journal.jsonl"
 COMPLETIONS, AUDIT, LOCK = "completions.jsonl", "audit.json", ".lock"
+STUDY = "study.json"
+"""Only in the folder of `audit launches`, which is no audit and cannot be continued."""
 RAW_FILES = (PLAN, PROMPTS, JOURNAL, COMPLETIONS)
 
 FinalStatus = Literal["complete", "interrupted", "error"]
@@ -105,6 +107,12 @@ class Recorder:
                 expected="the folder of an audit that had started",
                 todo="start a new audit instead",
             )
+        if (run_dir / STUDY).exists():
+            raise RecordError(
+                f"{run_dir} is a study of launch states",
+                expected="the folder of an audit",
+                todo="start `audit launches` again: what was measured stays in the folder",
+            )
         lock = _lock(run_dir)
         try:
             _refuse_complete(run_dir)
@@ -177,17 +185,11 @@ class Recorder:
         After the disk refused a line, only a status other than `complete` may be finished; the document
         then covers what is on disk. Raises StorageError when audit.json itself cannot be written.
         """
-        try:
-            self._writer.flush()
-        except StorageError:
-            if status == "complete":
-                raise
-        self._writer.close()
-        state = self.state if status == "complete" else fold_journal(self.run_dir / JOURNAL)
+        state = self.end(status)
         record = AuditRecord(
             status=status,
             error=error,
-            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            date=utc_now(),
             command=tuple(command),
             plan=self.plan,
             environment=environment,
@@ -199,14 +201,36 @@ class Recorder:
             findings=tuple(state.findings),
             notes=tuple(state.notes),
             resumed=tuple(state.resumed),
-            files=tuple(digest_file(self.run_dir / name, name) for name in RAW_FILES),
+            files=self.raw_files(),
             judgement=judgement,
         )
-        document = msgspec.json.encode(record)
-        # NaN and infinities become null: better to fail here than in every reader.
-        msgspec.json.decode(document, type=AuditRecord)
-        _write_whole(self.run_dir / AUDIT, msgspec.json.format(document, indent=1) + b"\n")
+        self.write_document(AUDIT, record)
         return record
+
+    def end(self, status: FinalStatus) -> JournalState:
+        """Stop writing to the raw files; the state that a closing document covers.
+
+        After the disk refused a line this is what is on disk, and `complete` raises the StorageError.
+        """
+        try:
+            self._writer.flush()
+        except StorageError:
+            if status == "complete":
+                raise
+        self._writer.close()
+        return self.state if status == "complete" else fold_journal(self.run_dir / JOURNAL)
+
+    def raw_files(self) -> tuple[FileDigest, ...]:
+        """Digests of the raw files as they are now."""
+        return tuple(digest_file(self.run_dir / name, name) for name in RAW_FILES)
+
+    def write_document(self, name: str, document: msgspec.Struct) -> None:
+        """Write one JSON document of the run folder by rename. Raises StorageError, or ValidationError for a
+        document that could not be read back."""
+        encoded = msgspec.json.encode(document)
+        # NaN and infinities become null: better to fail here than in every reader.
+        msgspec.json.decode(encoded, type=type(document))
+        _write_whole(self.run_dir / name, msgspec.json.format(encoded, indent=1) + b"\n")
 
     def close(self) -> None:
         """Write what is queued, close the files and release the lock. Idempotent."""
@@ -220,6 +244,11 @@ class Recorder:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def utc_now() -> str:
+    """The moment as documents have it: UTC, ISO 8601, seconds."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def read_plan(run_dir: Path) -> AuditPlan:
