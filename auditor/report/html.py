@@ -22,8 +22,12 @@ from auditor.report.visible import plain
 def render(record: AuditRecord, evidence: Evidence, *, max_divergences: int = 300) -> str:
     """HTML of the report. `evidence` supplies completions (divergences side by side); everything else comes
     from `record`. At most `max_divergences` are shown in full; the page says how many there were."""
-    page = view.page(record, evidence, max_divergences)
-    return _environment().get_template("report.html.j2").render(page=page, style=_style())
+    return lay_out("report.html.j2", view.page(record, evidence, max_divergences))
+
+
+def lay_out(template: str, page: object) -> str:
+    """`page` through one of the templates, with the style sheet that all pages share."""
+    return _environment().get_template(template).render(page=page, style=_style())
 
 
 def _shown(value: object) -> object:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import traceback
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +22,7 @@ from auditor.report.progress import Progress
 from auditor.run.context import Context
 from auditor.run.fleet import Fleet
 from auditor.run.sequence import Sequence as Stages
+from auditor.run.signals import until_signal
 
 Status = Literal["complete", "interrupted", "error"]
 
@@ -103,7 +103,7 @@ def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None
             await asyncio.shield(fleet.close())
 
     try:
-        asyncio.run(_until_signal(work()))
+        asyncio.run(until_signal(work()))
     except (KeyboardInterrupt, asyncio.CancelledError):
         return "interrupted", "stopped by a signal; `audit resume DIR` goes on"
     except AuditError as error:
@@ -115,20 +115,6 @@ def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None
     if stages.failures:
         return "error", "; ".join(f"{arm}: {why}" for arm, why in stages.failures.items())
     return "complete", None
-
-
-async def _until_signal(work: Coroutine[None, None, None]) -> None:
-    """Run `work`; SIGINT, SIGTERM and SIGHUP cancel it once, and it cleans up."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in caught:
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        await task
-    finally:
-        for number in caught:
-            loop.remove_signal_handler(number)
 
 
 def no_verdict(error: str, detail: str) -> Judgement:
