@@ -56,11 +56,15 @@ def _compare_files(reference: Path, candidate: Path, done: Comparison) -> None:
     from auditor.errors import InvalidPlan
 
     ours, theirs = _File(reference), _File(candidate)
-    done.only_candidate = sum(name not in ours.offsets for name in theirs.offsets)
+    for name, places in theirs.offsets.items():
+        if name not in ours.offsets:
+            done.only_candidate += 1
+            theirs.check(places)
     for name, places in ours.offsets.items():
         others = theirs.offsets.get(name)
         if others is None:
             done.only_reference += 1
+            ours.check(places)
             continue
         lines = [ours.line(p) for p in places], [theirs.line(p) for p in others]
         try:
@@ -95,6 +99,11 @@ class _File:
             raise InvalidPlan(
                 f"{path.name} is empty", expected="one completion a line", todo="check the file name"
             )
+
+    def check(self, places: list[tuple[int, int, int]]) -> None:
+        """Refuses broken lines that have no partner and would not be decoded otherwise."""
+        for place in places:
+            self.line(place)
 
     def line(self, place: tuple[int, int, int]) -> Line:
         from auditor.judge.lines import decode_line
