@@ -21,7 +21,7 @@ from auditor.measure.metrics import Load
 from auditor.measure.watch import SILENT_S, InFlight, StallWatch, summarise
 from auditor.model.completion import Answer, Completion, Prompt, RequestFailure
 from auditor.model.counters import Restarted, delta
-from auditor.model.phase import ConcurrencySample, Counters, Phase, Stage
+from auditor.model.phase import ConcurrencySample, ConcurrencySummary, Counters, Phase, Stage
 from auditor.model.record import Event
 
 PhaseState = Literal["running", "done", "void", "error"]
@@ -137,7 +137,7 @@ class _Run:
         self.samples: list[ConcurrencySample] = []
         self.end: _End | None = None
         self.asking: set[asyncio.Task[None]] = set()
-        self.answered = self.tokens = 0
+        self.answered = 0
         self.last_finish_s = clock.now()
         self.confirmed: asyncio.Task[None] | None = None
 
@@ -206,8 +206,7 @@ class _Run:
         try:
             while self.todo and self.end is None:
                 prompt, repeat = self.todo.popleft()
-                started = self.clock.now()
-                self.busy.enter()
+                started = self.busy.enter()
                 self.asking.add(me)
                 try:
                     answer = await client.complete(
@@ -274,7 +273,8 @@ class _Run:
         next_s = self.clock.now() + (0.0 if loaded else period)
         while self.end is None:
             await self.clock.sleep(max(0.0, next_s - self.clock.now()))
-            next_s = max(next_s + period, self.clock.now())
+            # a late look is made up for, so that the mean rate holds, but never more than a second's worth
+            next_s = max(next_s + period, self.clock.now() - 1.0)
             in_flight = self.busy.count
             load = await client.load()
             now = self.clock.now()
@@ -322,8 +322,11 @@ class _Run:
         self.sink.answer(answer)
         self.answered += 1
         if isinstance(answer, Completion):
-            self.tokens += len(answer.token_ids)
-        self.report(self.answered, len(self.spec.prompts), self.busy.count, self.tokens)
+            self.busy.completed(answer.ended_s - answer.started_s, len(answer.token_ids))
+        self.report(self.answered, len(self.spec.prompts), self.busy.count, self.busy.tokens)
+
+    def _concurrency(self) -> ConcurrencySummary:
+        return summarise(self.samples, self.spec.concurrency, self.busy.sent_s, self.busy.admission_s())
 
     def _finish(
         self,
@@ -364,12 +367,10 @@ class _Run:
             reason=reason,
             started_s=started,
             ended_s=ended,
-            generating_s=self.busy.total_s if over else None,
+            generating_s=self.busy.busy_s if over else None,
             before=before,
             after=after,
-            concurrency_summary=summarise(self.samples, spec.concurrency)
-            if over and spec.stage in LOADED_STAGES
-            else None,
+            concurrency_summary=self._concurrency() if over and spec.stage in LOADED_STAGES else None,
         )
         self.sink.event(Event(phase=phase))
         return phase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import statistics
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ STUCK_QUEUE_S = 30.0
 """Running 0 with requests waiting for so long, and nothing finished: the scheduler stopped."""
 SILENT_S = 300.0
 """No token, no finished request, or no answer at all for so long."""
+
+MIN_ADMISSION_S = 0.25
 
 
 class StallWatch:
@@ -63,41 +66,87 @@ class StallWatch:
 
 
 class InFlight:
-    """Requests in flight, and for how long there was at least one."""
+    """The client's own side of a phase: requests in flight, when each was sent, how long they took."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since_s = 0.0
+        self._request_s = 0.0
+        self._completions = 0
         self.count = 0
-        self.total_s = 0.0
+        self.tokens = 0
+        self.busy_s = 0.0
+        """Time with at least one request in flight."""
+        self.sent_s: list[float] = []
 
-    def enter(self) -> None:
+    def enter(self) -> float:
+        """A request is sent. Returns when."""
+        now = self._clock.now()
         if self.count == 0:
-            self._since_s = self._clock.now()
+            self._since_s = now
         self.count += 1
+        self.sent_s.append(now)
+        return now
 
     def leave(self) -> None:
         self.count -= 1
         if self.count == 0:
-            self.total_s += self._clock.now() - self._since_s
+            self.busy_s += self._clock.now() - self._since_s
+
+    def completed(self, seconds: float, tokens: int) -> None:
+        self._request_s += seconds
+        self._completions += 1
+        self.tokens += tokens
+
+    def admission_s(self) -> float | None:
+        """How long a request that was sent may be on its way before the server counts it as running.
+
+        Between two requests of a closed loop a slot is empty until the API process has read the next
+        request and the engine has come to its next step; with N slots and L tokens a request, some slot is
+        in that gap for about 1.5·N/L of the time. Allowed are three token times and at least 0.25 s (the
+        API process shares its CPU), but never more than a tenth of a request's mean life. None without
+        completions.
+        """
+        if not self._completions:
+            return None
+        token_s = self._request_s / max(self.tokens, 1)
+        return min(self._request_s / self._completions / 10, max(MIN_ADMISSION_S, 3 * token_s))
 
 
-def summarise(samples: Sequence[ConcurrencySample], asked: int) -> ConcurrencySummary:
+def summarise(
+    samples: Sequence[ConcurrencySample],
+    asked: int,
+    sent_s: Sequence[float] = (),
+    admission_s: float | None = None,
+) -> ConcurrencySummary:
     """The steady phase: samples during which the client itself had exactly `asked` requests in flight.
     Ramp and tail are left out; without a steady sample nothing is claimed.
+
+    A sample holds the level when the running requests and those on their way (sent, in ascending
+    `sent_s`, within the last `admission_s`) reach it. Requests that wait were admitted and found no
+    place, so they are not on their way: a server with fewer slots never holds the level.
     """
     steady = [sample for sample in samples if sample.in_flight == asked]
     running = [sample.running for sample in steady]
     span = steady[-1].at_s - steady[0].at_s if len(steady) > 1 else 0.0
+    held = [
+        sample.running + max(0, _sent_within(sent_s, sample.at_s, admission_s or 0.0) - sample.waiting)
+        >= asked
+        for sample in steady
+    ]
     return ConcurrencySummary(
         samples=len(steady),
         rate_hz=(len(steady) - 1) / span if span > 0 else None,
         mean_running=statistics.fmean(running) if running else None,
         peak_running=max(running, default=None),
         max_waiting=max((sample.waiting for sample in steady), default=None),
-        held_fraction=sum(r >= asked for r in running) / len(running) if running else None,
-        achieved=int(statistics.median_low(running)) if running else None,
+        held_fraction=statistics.fmean(held) if held else None,
+        achieved=statistics.median_low(running) if running else None,
     )
+
+
+def _sent_within(sent_s: Sequence[float], now_s: float, window_s: float) -> int:
+    return bisect.bisect_right(sent_s, now_s) - bisect.bisect_right(sent_s, now_s - window_s)
 
 
 def _count(value: int | None) -> str:

@@ -192,11 +192,13 @@ def http(body: bytes | dict[str, Any], status: str = "200 OK", headers: str = ""
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(raw)}\r\n{headers}\r\n".encode() + raw
 
 
+CUT = b"<cut>"
+"""At the end of scripted bytes: the connection is closed after them."""
+
+
 @dataclass
 class RawServer:
-    """Answers each request with the next bytes of `script`; the last one repeats. None: hangs for good;
-    b"": closes the connection.
-    """
+    """Answers each request with the next bytes of `script`; the last one repeats. None: hangs for good."""
 
     script: list[bytes | None]
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
@@ -219,10 +221,10 @@ class RawServer:
                 if answer is None:
                     await reader.read()
                     break
-                if not answer:
-                    break
-                writer.write(answer)
+                writer.write(answer.removesuffix(CUT))
                 await writer.drain()
+                if answer.endswith(CUT):
+                    break
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
