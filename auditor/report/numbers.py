@@ -73,12 +73,11 @@ def against(value: float | None, *bounds: float, digits: int = 2, scale: int = 1
         return ABSENT
     if not math.isfinite(value):
         return str(value).replace("-", MINUS)
-    shown = ""
     for d in range(digits, _MAX_DIGITS):
         shown = _fixed(value, d, scale=scale)
         if all(_side(_parse(shown) / scale, b) == _side(value, b) for b in bounds):
-            break
-    return shown
+            return shown
+    return format(Decimal(repr(float(value))) * scale, "f").replace("-", MINUS)
 
 
 def _side(value: float, bound: float) -> int:

@@ -70,7 +70,7 @@ class Figure:
 
     caption: str
     svg: Markup
-    table: Table | None
+    table: Table
     wide: bool = False
     kind: str = "figure"
 

@@ -1,4 +1,4 @@
-"""Headless Chromium over its DevTools pipe: open a file, set width and colour scheme, evaluate, take pictures."""
+"""Headless Chromium over its DevTools pipe: open a file, set width and scheme, evaluate, take pictures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class Browser:
         self._buffer = b""
         self._id = 0
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session: str | None = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session: str | None = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         self.call("Page.enable")
 
     def __enter__(self) -> Browser:
@@ -83,11 +85,19 @@ class Browser:
 
     def open(self, page: Path, width: int, *, dark: bool = False, media: str = "") -> None:
         """Load a file at `width` CSS pixels; returns when it is laid out."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self.call("Page.navigate", url=page.resolve().as_uri())
-        self.evaluate("new Promise(r => document.readyState === 'complete' ? r() : addEventListener('load', r))")
+        self.evaluate(
+            "new Promise(r => document.readyState === 'complete' ? r() : addEventListener('load', r))"
+        )
 
     def evaluate(self, script: str) -> Any:
         """Value of an expression in the page; promises are awaited."""

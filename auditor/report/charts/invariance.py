@@ -60,14 +60,15 @@ def curve(
     y_axis(canvas, y, percent_ticks(low), x.start - 10, x.end)
     ticks = [(float(v), str(v)) for v in levels]
     x_axis(canvas, x, ticks, bottom, "requests in flight (log scale; where not held: achieved)")
-    for name, part in named:
+    for i, (name, part) in enumerate(named):
         style = styles.get(name, 2)
         line: list[tuple[float, float]] = []
         for r in part:
             at = place(r)
             if at is None or r.self_agreement.wilson95 is None:
                 continue
-            px, interval = x(at), r.self_agreement.wilson95
+            # Side by side, or the second interval would hide the first.
+            px, interval = x(at) + 5 * i, r.self_agreement.wilson95
             line.append((px, y(r.self_agreement.k / r.self_agreement.n)))
             canvas.line(px, y(interval.low), px, y(interval.high), f"l solid thin s{style}")
         canvas.polyline(line, f"l s{style}")

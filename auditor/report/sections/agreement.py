@@ -43,7 +43,11 @@ def section(record: AuditRecord) -> Section:
         ),
         Grid(
             tuple(
-                Figure(f"{c}: agreement with Wilson 95% intervals", charts.forest(c, groups[c], styles), None)
+                Figure(
+                    f"{c}: agreement with Wilson 95% intervals",
+                    charts.forest(c, groups[c], styles),
+                    _forest(groups[c]),
+                )
                 for c in corpora
             )
         ),
@@ -86,6 +90,17 @@ def _row(a: Agreement) -> tuple[Value, ...]:
         numbers.interval_points(a.tango95),
         "p " + numbers.p_value(a.mcnemar_exact) if a.mcnemar_exact is not None else numbers.ABSENT,
         Cell(f"{a.errors:,} of {a.planned:,}", "warn" if a.errors else ""),
+    )
+
+
+def _forest(rows: Sequence[Agreement]) -> Table:
+    return Table(
+        "Share of completions that agree with the reference.",
+        ("Arm", "Agree", "Wilson 95%"),
+        tuple(
+            (a.arm, numbers.proportion(a.agreement), numbers.interval_percent(a.agreement.wilson95))
+            for a in rows
+        ),
     )
 
 

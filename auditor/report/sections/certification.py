@@ -136,7 +136,8 @@ def _certificate(i: int, c: PairCertificate, plan: AuditPlan, style: int, *, fin
     if c.sprt_outcomes:
         title = f"Sequential test of {c.other} against {c.reference}"
         chart = sprt.path(str(i), title, c.sprt_outcomes, plan.certification, style)
-        blocks.append(Figure("Log likelihood ratio after each prompt; it stops at a bound.", chart, None))
+        caption = "Log likelihood ratio after each prompt; it stops at a bound."
+        blocks.append(Figure(caption, chart, _path(c, plan)))
     if c.fingerprint_diffs:
         blocks.append(
             Table(
@@ -159,6 +160,19 @@ def _certificate(i: int, c: PairCertificate, plan: AuditPlan, style: int, *, fin
         STATUS_TONE[c.state],
         c.state,
         open=final and c.state != "SAME STATE",
+    )
+
+
+def _path(c: PairCertificate, plan: AuditPlan) -> Table:
+    totals = sprt.totals(c.sprt_outcomes, plan.certification)
+    return Table(
+        "The path of the test.",
+        ("Prompt", "Completions", "Log likelihood ratio"),
+        tuple(
+            (str(i), "equal" if outcome == "1" else "differ", numbers.signed(total))
+            for i, (outcome, total) in enumerate(zip(c.sprt_outcomes, totals[1:], strict=True), 1)
+        ),
+        frozenset({0, 2}),
     )
 
 

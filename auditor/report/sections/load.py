@@ -71,7 +71,7 @@ def _curves(record: AuditRecord, rows: Sequence[Invariance]) -> list[Block]:
         Figure(
             f"{arm}: completions equal to its own batch-1 ones",
             invariance.curve(arm, [r for r in rows if r.arm == arm], base, styles),
-            None,
+            _curve([r for r in rows if r.arm in (arm, reference)]),
         )
         for arm in shown
     )
@@ -97,6 +97,24 @@ def _curves(record: AuditRecord, rows: Sequence[Invariance]) -> list[Block]:
         frozenset({1, 2, 3, 4, 5}),
     )
     return [Grid(figures), table, Fold("Conditions of each level", (conditions,))]
+
+
+def _curve(rows: Sequence[Invariance]) -> Table:
+    return Table(
+        "Share of completions equal to the same server's batch-1 completion.",
+        ("Arm", "Asked", "Achieved", "Equal", "Wilson 95%"),
+        tuple(
+            (
+                r.arm,
+                numbers.integer(r.level),
+                numbers.integer(r.achieved),
+                numbers.proportion(r.self_agreement),
+                numbers.interval_percent(r.self_agreement.wilson95),
+            )
+            for r in rows
+        ),
+        frozenset({1, 2}),
+    )
 
 
 def _row(r: Invariance) -> tuple[Value, ...]:
@@ -202,8 +220,21 @@ def _positions(rows: Sequence[Activity]) -> tuple[Figure, ...]:
         lines = [(b.phase, b.per_position) for (name, _), b in best.items() if name == arm and b.per_position]
         if lines:
             caption = f"{arm}: acceptance by draft position; the phase of each stage with the most drafts"
-            figures.append(Figure(caption, acceptance.by_position(arm, lines), None))
+            figures.append(Figure(caption, acceptance.by_position(arm, lines), _acceptance(lines)))
     return tuple(figures)
+
+
+def _acceptance(lines: Sequence[tuple[str, tuple[float, ...]]]) -> Table:
+    width = max(len(rates) for _, rates in lines)
+    return Table(
+        "Share of drafts whose token at that position was accepted.",
+        ("Phase", *(str(k) for k in range(1, width + 1))),
+        tuple(
+            (mono(name), *(numbers.percent(r) for r in rates), *[numbers.ABSENT] * (width - len(rates)))
+            for name, rates in lines
+        ),
+        frozenset(range(1, width + 1)),
+    )
 
 
 def _speed(record: AuditRecord, rows: Sequence[Activity]) -> Table | None:
