@@ -101,8 +101,8 @@ class StoredEvidence:
         self.error = error
         self._unpacked: list[IO[bytes]] = []
         self._state = self._fold(record)
-        self._prompts_path = self._locate("prompts.jsonl")
-        self._completions_path = self._locate("completions.jsonl")
+        self._prompts_path = self.raw_file("prompts.jsonl")
+        self._completions_path = self.raw_file("completions.jsonl")
         self._all_prompts, self._prompts_by_corpus = _index_prompts(self._prompts_path)
         self._answers = _index_answers(self._completions_path)
 
@@ -158,20 +158,8 @@ class StoredEvidence:
         """Number of answers of one phase, from the index alone."""
         return len(self._answers.get(phase, ()))
 
-    def _fold(self, record: AuditRecord | None) -> JournalState:
-        if record is None:
-            return fold_journal(self._locate("journal.jsonl"))
-        state = JournalState()
-        state.launches = {launch.id: launch for launch in record.launches}
-        state.phases = {phase.id: phase for phase in record.phases}
-        state.fingerprints = list(record.fingerprints)
-        state.scores = list(record.scores)
-        state.findings = list(record.findings)
-        state.notes = list(record.notes)
-        state.resumed = list(record.resumed)
-        return state
-
-    def _locate(self, name: str) -> Path:
+    def raw_file(self, name: str) -> Path:
+        """Where a raw file of the run can be read, unpacked where it is packed. Raises RecordError."""
         path = self.run_dir / name
         if path.exists():
             return path
@@ -191,6 +179,19 @@ class StoredEvidence:
             raise RecordError(f"Cannot unpack {packed.name}: {err}", expected="a whole gzip file") from err
         target.flush()
         return Path(target.name)
+
+    def _fold(self, record: AuditRecord | None) -> JournalState:
+        if record is None:
+            return fold_journal(self.raw_file("journal.jsonl"))
+        state = JournalState()
+        state.launches = {launch.id: launch for launch in record.launches}
+        state.phases = {phase.id: phase for phase in record.phases}
+        state.fingerprints = list(record.fingerprints)
+        state.scores = list(record.scores)
+        state.findings = list(record.findings)
+        state.notes = list(record.notes)
+        state.resumed = list(record.resumed)
+        return state
 
 
 def read_record(run_dir: Path) -> AuditRecord:

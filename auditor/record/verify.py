@@ -13,8 +13,10 @@ import msgspec
 
 from auditor.errors import RecordError
 from auditor.model.base import Model
+from auditor.model.plan import AuditPlan
 from auditor.model.record import AuditRecord, FileDigest
 from auditor.record.evidence import StoredEvidence, read_record
+from auditor.record.lines import read_lines
 from auditor.record.state import fold_journal
 
 _RELATIVE, _ABSOLUTE = 1e-9, 1e-12
@@ -61,11 +63,13 @@ def verify(run_dir: Path) -> VerifyResult:
     for expected in record.files:
         if (problem := check_digest(run_dir, expected)) is not None:
             return result("corrupt", problem)
-    if (problem := _check_copies(run_dir, record) or _check_duplicates(run_dir, record)) is not None:
+    evidence = StoredEvidence.load(run_dir)
+    problem = _check_copies(evidence, record) or _check_duplicates(evidence.raw_file("completions.jsonl"))
+    if problem is not None:
         return result("corrupt", problem)
     from auditor.judge.judge import judge
 
-    recomputed = judge(StoredEvidence.load(run_dir))
+    recomputed = judge(evidence)
     difference = first_difference(
         msgspec.to_builtins(record.judgement), msgspec.to_builtins(recomputed), "judgement"
     )
@@ -142,12 +146,9 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
-def _check_copies(run_dir: Path, record: AuditRecord) -> str | None:
+def _check_copies(evidence: StoredEvidence, record: AuditRecord) -> str | None:
     """audit.json repeats the journal: a record edited there alone is caught here."""
-    journal = run_dir / "journal.jsonl"
-    if not journal.exists():
-        return None
-    state = fold_journal(journal)
+    state = fold_journal(evidence.raw_file("journal.jsonl"))
     copies: tuple[tuple[str, tuple[object, ...], tuple[object, ...]], ...] = (
         ("launches", record.launches, tuple(state.launches.values())),
         ("phases", record.phases, tuple(state.phases.values())),
@@ -159,7 +160,7 @@ def _check_copies(run_dir: Path, record: AuditRecord) -> str | None:
         if recorded != replayed:
             where = first_difference(msgspec.to_builtins(recorded), msgspec.to_builtins(replayed), name)
             return f"audit.json does not follow from journal.jsonl at {where}"
-    plan = msgspec.json.decode((run_dir / "plan.json").read_bytes(), type=type(record.plan))
+    plan = msgspec.json.decode(evidence.raw_file("plan.json").read_bytes(), type=AuditPlan)
     return None if plan == record.plan else "audit.json holds another plan than plan.json"
 
 
@@ -170,13 +171,8 @@ class _Key(msgspec.Struct, frozen=True):
     repeat: int = 0
 
 
-def _check_duplicates(run_dir: Path, record: AuditRecord) -> str | None:
+def _check_duplicates(path: Path) -> str | None:
     """A completion that is recorded twice was measured twice, or copied."""
-    from auditor.record.lines import read_lines
-
-    path = run_dir / "completions.jsonl"
-    if not path.exists():
-        return None
     decoder = msgspec.json.Decoder(_Key)
     # One process's hashes are enough to tell repetitions within one file, at eight bytes a completion.
     seen: set[int] = set()
@@ -185,7 +181,7 @@ def _check_duplicates(run_dir: Path, record: AuditRecord) -> str | None:
             key = decoder.decode(line)
         except msgspec.DecodeError as err:
             raise RecordError(
-                f"Line {number} of {path.name} is damaged: {err}", expected="one answer a line"
+                f"Line {number} of completions.jsonl is damaged: {err}", expected="one answer a line"
             ) from err
         if key.kind == "completion":
             token = hash((key.phase, key.prompt, key.repeat))
