@@ -23,7 +23,7 @@ def click_options() -> Callable[[F], F]:
 
     def add(command: F) -> F:
         for option in reversed(OPTIONS):
-            command = _click_option(option)(command)
+            command = click_option(option)(command)
         for decorate in (
             click.option(
                 "--config",
@@ -63,7 +63,8 @@ def help_text(option: Option) -> str:
     return f"{option.help}  [{unit}{choices}default: {option.shown_default}]"
 
 
-def _click_option(option: Option) -> Callable[[F], F]:
+def click_option(option: Option) -> Callable[[F], F]:
+    """Adds one option of the table to a command."""
     if option.kind == "bool":
         names = f"{option.flag}/--no-{option.flag[2:]}"
         return click.option(names, option.param, default=None, help=help_text(option))
@@ -80,4 +81,4 @@ def _click_option(option: Option) -> Callable[[F], F]:
 
 _METAVAR = {"int": "N", "float": "X", "text": "TEXT", "path": "PATH", "words": "A,B,…", "ints": "N,N,…"}
 
-__all__ = ["click_options", "help_text", "presets", "resolve_options"]
+__all__ = ["click_option", "click_options", "help_text", "presets", "resolve_options"]

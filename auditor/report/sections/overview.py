@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from auditor.model.judgement import Finding, Gate
 from auditor.model.plan import Arm, AuditPlan, CorpusUse
 from auditor.model.record import AuditRecord
+from auditor.model.study import LaunchStudy
 from auditor.report import numbers
 from auditor.report.parts import Block, Cell, Note, Pairs, Section, Table, Tone, Value, mono, status
 
@@ -98,7 +99,7 @@ def measured(record: AuditRecord) -> tuple[tuple[str, Value], ...]:
     return tuple(items)
 
 
-def end_of(record: AuditRecord) -> float:
+def end_of(record: AuditRecord | LaunchStudy) -> float:
     """Seconds from the audit's origin to the last thing recorded."""
     ends = [n.ended_s for n in record.notes]
     ends += [p.ended_s if p.ended_s is not None else p.started_s for p in record.phases]

@@ -8,7 +8,8 @@ from markupsafe import Markup
 
 from auditor.model.base import EnvVar
 from auditor.model.launch import Launch
-from auditor.model.record import AuditRecord, FileDigest, Identity
+from auditor.model.record import AuditRecord, Environment, FileDigest, Identity
+from auditor.model.study import LaunchStudy
 from auditor.report import numbers
 from auditor.report.charts import timeline as chart
 from auditor.report.parts import (
@@ -31,7 +32,7 @@ from auditor.report.visible import block, plain
 MOST_FILES = 60
 
 
-def time(record: AuditRecord) -> Section:
+def time(record: AuditRecord | LaunchStudy) -> Section:
     end = end_of(record)
     lanes = tuple(_lane(record, launch, end) for launch in record.launches)
     if not lanes:
@@ -73,7 +74,7 @@ def time(record: AuditRecord) -> Section:
     return Section("time", "Where the time went", "", tuple(blocks))
 
 
-def _lane(record: AuditRecord, launch: Launch, end: float) -> chart.Lane:
+def _lane(record: AuditRecord | LaunchStudy, launch: Launch, end: float) -> chart.Lane:
     stop = launch.ended_s if launch.ended_s is not None else end
     bars: list[chart.Bar] = []
     if launch.state != "attached":
@@ -90,33 +91,21 @@ def _lane(record: AuditRecord, launch: Launch, end: float) -> chart.Lane:
 
 
 def provenance(record: AuditRecord) -> Section:
-    env = record.environment
     blocks: list[Block] = [
         Code("The command of this audit", block(shlex.join(record.command))),
         Heading("Host"),
-        Pairs(
-            (
-                ("Auditor", f"{env.auditor_version}{f', commit {env.git_commit}' if env.git_commit else ''}"),
-                ("Python", env.python),
-                ("Platform", env.platform),
-                ("CPU", f"{env.cpu}, {env.cpu_count} cores, {numbers.number(env.memory_gib, 1)} GiB memory"),
-                ("Accelerators", "; ".join(env.devices) or "none"),
-            )
-        ),
-        Fold(f"{len(env.packages)} package versions", (_variables(env.packages, "Package", "Version"),)),
+        *host(record.environment),
         Heading("What was audited, byte for byte"),
-        _identities(record.identities),
+        identities(record.identities),
     ]
     blocks += [
-        Fold(f"Files of {i.name} ({len(i.files):,})", (_files(i.files),))
-        for i in record.identities
-        if i.files
+        Fold(f"Files of {i.name} ({len(i.files):,})", (files(i.files),)) for i in record.identities if i.files
     ]
     blocks.append(Heading("Commands of the servers"))
-    blocks += [_server(launch) for launch in record.launches if launch.argv]
+    blocks += [server(launch) for launch in record.launches if launch.argv]
     blocks.append(Heading("The evidence"))
     blocks.append(
-        _files(record.files) if record.files else Note("The record lists no evidence files.", "warn")
+        files(record.files) if record.files else Note("The record lists no evidence files.", "warn")
     )
     blocks.append(
         Note(
@@ -127,11 +116,27 @@ def provenance(record: AuditRecord) -> Section:
     return Section("provenance", "Environment, commands, digests", "", tuple(blocks))
 
 
+def host(env: Environment) -> tuple[Block, ...]:
+    """The machine and the packages."""
+    return (
+        Pairs(
+            (
+                ("Auditor", f"{env.auditor_version}{f', commit {env.git_commit}' if env.git_commit else ''}"),
+                ("Python", env.python),
+                ("Platform", env.platform),
+                ("CPU", f"{env.cpu}, {env.cpu_count} cores, {numbers.number(env.memory_gib, 1)} GiB memory"),
+                ("Accelerators", "; ".join(env.devices) or "none"),
+            )
+        ),
+        Fold(f"{len(env.packages)} package versions", (_variables(env.packages, "Package", "Version"),)),
+    )
+
+
 def _variables(rows: tuple[EnvVar, ...], name: str, value: str) -> Table:
     return Table("", (name, value), tuple((mono(v.name), mono(v.value)) for v in rows))
 
 
-def _identities(rows: tuple[Identity, ...]) -> Table:
+def identities(rows: tuple[Identity, ...]) -> Table:
     return Table(
         "Digests are SHA-256 over the sorted digests of the files.",
         ("What", "Source", "Revision", "Licence", "Files", "Digest"),
@@ -150,7 +155,7 @@ def _identities(rows: tuple[Identity, ...]) -> Table:
     )
 
 
-def _files(rows: tuple[FileDigest, ...]) -> Table:
+def files(rows: tuple[FileDigest, ...]) -> Table:
     rest = len(rows) - MOST_FILES
     return Table(
         "",
@@ -161,7 +166,7 @@ def _files(rows: tuple[FileDigest, ...]) -> Table:
     )
 
 
-def _server(launch: Launch) -> Fold:
+def server(launch: Launch) -> Fold:
     lines = [f"{v.name}={shlex.quote(v.value)}" for v in launch.env]
     text = " ".join((*lines, shlex.join(launch.argv)))
     blocks: list[Block] = [Code("Environment that the audit set, and the command", block(text))]
