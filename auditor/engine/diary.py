@@ -29,7 +29,7 @@ _PREFIX = re.compile(
     r"\[(?P<where>[^\]]*)\]\s?)?"
 )
 # another process's line may come between the four that Triton prints
-_BETWEEN = r"\s*(?:\n[^\n]{0,400}?)??"
+_BETWEEN = r"(?:\s+|\s*\n[^\n]{0,400}\n\s*)"
 _TRITON = re.compile(
     r"Triton autotuning for function (?P<kernel>[^\s,]+),?"
     + _BETWEEN

@@ -13,7 +13,7 @@ from auditor.clock import Clock
 from auditor.engine.process import EngineProcess
 from auditor.errors import EngineError, PortShared
 
-_PROBE_EVERY_S = 0.25
+_PROBE_EVERY_S = 0.1
 _PROBE_TIMEOUT_S = 5.0
 _CANARY_TOKENS = 16
 _TAIL_BYTES = 1 << 20
