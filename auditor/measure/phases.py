@@ -26,6 +26,8 @@ from auditor.model.record import Event
 
 PhaseState = Literal["running", "done", "void", "error"]
 FOREIGN = "foreign-nonce"
+UNANSWERED = frozenset({"timeout", "connection", "stalled", "engine-died"})
+"""Failures that are no sign of life."""
 LOADED_STAGES: frozenset[Stage] = frozenset({"load", "accuracy"})
 SAMPLE_S = 0.08
 """Seconds between samples of a loaded server: 12.5 Hz, so that a late one still leaves 10 Hz."""
@@ -240,7 +242,7 @@ class _Run:
                 await self._confirm()
                 if self.end is not None:
                     answer = self._failure(prompt, repeat, started)
-        if self.end is None:
+        if isinstance(answer, Completion) or answer.reason not in UNANSWERED:
             self.last_finish_s = self.clock.now()
         self._record(answer)
 

@@ -105,6 +105,13 @@ def parse_reply(status: int, body: bytes, *, model: str, prompt_ids: Sequence[in
     """The reply to one request, or why it is none. A reply that passes has exactly one choice, its token
     ids, this server's name, and prompt ids that are absent or equal to those sent.
     """
+    if status == 404 and model.encode() in body:
+        # an engine that was started under another name refuses before it could sign a reply
+        return Fault(
+            "foreign-nonce",
+            f"the server does not know {model!r}, the name that ours was started with: two servers answer "
+            f"on this port ({excerpt(body)})",
+        )
     if status != 200:
         return Fault(f"http-{status}", excerpt(body))
     reply = _decode(body)

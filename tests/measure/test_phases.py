@@ -132,14 +132,14 @@ def test_a_server_without_gauges_shows_no_concurrency() -> None:
 
 
 def test_a_dead_engine_ends_the_phase_at_once() -> None:
-    server = engine(seconds=300.0)
+    server = engine(seconds=30.0)
     phase, kept = run(
-        spec(6, 2, "load"), server, alive=lambda: "Killed (signal 9)" if server.clock.now() > 400 else None
+        spec(6, 2, "load"), server, alive=lambda: "Killed (signal 9)" if server.clock.now() > 40 else None
     )
     assert kept.reasons() == ["ok"] * 2 + ["engine-died"] * 4
     assert {a.prompt for a in kept.answers} == {f"c/{i}" for i in range(6)}
     assert (phase.state, phase.reason) == ("error", "the engine died: Killed (signal 9)")
-    assert phase.ended_s == pytest.approx(400.25)
+    assert phase.ended_s == pytest.approx(40.25)
     assert server.asked == [f"c/{i}" for i in range(4)]
 
 
@@ -198,9 +198,9 @@ def test_i10_a_timeout_at_batch_1_ends_the_phase() -> None:
 
 
 def test_a_timeout_while_others_finish_is_one_failure() -> None:
-    server = engine(fail={"c/1": "timeout"}, seconds=20.0)
-    phase, kept = run(spec(70, 2, "load"), server)
-    assert sorted(kept.reasons()) == ["ok"] * 69 + ["timeout"]
+    server = engine(fail={"c/1": "timeout"}, seconds=20.0, deadline=60.0)
+    phase, kept = run(spec(9, 2, "load"), server)
+    assert sorted(kept.reasons()) == ["ok"] * 8 + ["timeout"]
     assert phase.state == "done"
 
 

@@ -89,6 +89,8 @@ def test_g7_null_text_is_no_fault() -> None:
         (b'{"error": "overloaded"}', 503, "http-503", "overloaded"),
         (b"", 500, "http-500", "(empty body)"),
         (b"\xff\xfe", 500, "http-500", "\\xff"),
+        (b"The model `m-1` does not exist.", 404, "foreign-nonce", "two servers answer on this port"),
+        (b"no such page", 404, "http-404", "no such page"),
         (b"", 302, "http-302", "(empty body)"),
         (b"<html>", 200, "bad-reply", "not JSON: <html>"),
         (b"", 200, "bad-reply", "not JSON"),
