@@ -1,0 +1,472 @@
+"""Sections of the page of `audit launches`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from markupsafe import Markup
+
+from auditor.model.launch import KernelChoice, Launch
+from auditor.model.study import (
+    ArmStates,
+    KernelSplit,
+    LaunchStudy,
+    Observation,
+    PairComparison,
+    Spread,
+    State,
+)
+from auditor.report import numbers
+from auditor.report.charts import matrix as chart
+from auditor.report.parts import (
+    Block,
+    Cell,
+    Code,
+    Figure,
+    Fold,
+    Note,
+    Pairs,
+    Section,
+    Table,
+    Tone,
+    Value,
+    mono,
+)
+from auditor.report.visible import block, plain
+
+MOST_KERNELS, MOST_CHOICES, MOST_TIMINGS, MOST_SETTINGS = 80, 200, 3, 60
+_TELLS_TONE: dict[str, Tone] = {"every state": "good", "some states": "", "none": "mute"}
+_PRINT_TONE: dict[str, Tone] = {"equal": "good", "differ": "warn", "missing": "mute", "mixed": "warn"}
+
+
+def counted(arm: ArmStates) -> str:
+    """`A 4 of 6, B 2 of 6`."""
+    said = [f"{s.state} {numbers.counts(s.share.k, s.share.n)}" for s in arm.states]
+    if arm.without_state:
+        said.append(f"no state {numbers.counts(arm.without_state, arm.observed)}")
+    return ", ".join(said) or "nothing observed"
+
+
+# ------------------------------------------------------------------ states
+
+
+def states(study: LaunchStudy) -> Section:
+    result = study.result
+    blocks: list[Block] = [_arms(result.arms)]
+    if any(a.observed == 1 for a in result.arms):
+        blocks.append(Note("One launch says which state it is in, and nothing of how often that comes up."))
+    blocks.append(_states(result.states) if result.states else Note("No launch has a state.", "bad"))
+    blocks += [Note(text, "warn") for text in _remarks(study)]
+    intro = (
+        "Launches of one set of flags are in one state when their fingerprints are equal and the sequential "
+        "test on the certification prompts says so. Intervals hold for a state as if it had been named "
+        "before these launches, and assume that launches are independent."
+    )
+    return Section("states", "How often each state came up", intro, tuple(blocks))
+
+
+def _arms(arms: Sequence[ArmStates]) -> Table:
+    rows: list[tuple[Value, ...]] = []
+    for arm in arms:
+        head: tuple[Value, ...] = (
+            mono(arm.arm),
+            "cold" if arm.caches == "cold" else "copied",
+            Cell(numbers.counts(arm.observed, arm.planned), "" if arm.observed == arm.planned else "bad"),
+        )
+        pairs = numbers.counts(arm.same_pairs, arm.pairs) if arm.pairs else numbers.ABSENT
+        for i, s in enumerate(arm.states):
+            first = head if i == 0 else ("", "", "")
+            rows.append(
+                (
+                    *first,
+                    s.state,
+                    numbers.proportion(s.share) if s.share.n > 1 else numbers.counts(s.share.k, s.share.n),
+                    numbers.interval_percent(s.share.clopper_pearson95),
+                    pairs if i == 0 else "",
+                )
+            )
+        if arm.without_state:
+            share = numbers.counts(arm.without_state, arm.observed)
+            rows.append(("", "", "", Cell("none: does not repeat itself", "bad"), share, numbers.ABSENT, ""))
+        if not arm.states and not arm.without_state:
+            rows.append((*head, Cell("nothing observed", "bad"), "", "", pairs))
+    return Table(
+        "Launch states, k of the observed launches of each arm.",
+        ("Arm", "Caches", "Observed", "State", "Launches in it", "95% Clopper–Pearson", "Pairs in one state"),
+        tuple(rows),
+        note="Two servers started alike can be compared byte for byte only when their pair is in one state: "
+        "the last column counts such pairs. Pairs share launches, so it has no interval.",
+    )
+
+
+def _states(found: Sequence[State]) -> Table:
+    return Table(
+        "States in order of appearance, and the agreement between the launches in each.",
+        ("State", "Configuration", "Launches", "Fingerprint", "Completions equal inside", "Same state as"),
+        tuple(
+            (
+                Cell(s.name),
+                s.configuration,
+                Cell(numbers.listing(s.launches, 20), mono=True),
+                mono((s.fingerprint or "differing or none")[:16]),
+                spread(s.inside) if s.inside else "one launch",
+                ", ".join(s.same_as) or numbers.ABSENT,
+            )
+            for s in found
+        ),
+    )
+
+
+def spread(found: Spread) -> str:
+    """`40 of 40 in each of 3 pairs` or `0 of 40 to 18 of 40 in 4 pairs`."""
+    low, high = (numbers.counts(p.k, p.n) for p in (found.least, found.greatest))
+    if found.pairs == 1:
+        return low
+    return (
+        f"{low} in each of {found.pairs} pairs" if low == high else f"{low} to {high} in {found.pairs} pairs"
+    )
+
+
+def _remarks(study: LaunchStudy) -> list[str]:
+    """What a reader of the table would otherwise miss."""
+    pairs = study.result.pairs
+    said = []
+    split = [
+        p for p in pairs if p.same_flags and p.fingerprints == "differ" and p.sprt_decision == "SAME STATE"
+    ]
+    if split:
+        said.append(
+            f"{_pairs(split)} of the same flags have other fingerprints although their completions agree: "
+            "the prefill kernels differ and decoding did not show it on these prompts. They count as "
+            "different states."
+        )
+    hidden = [
+        p for p in pairs if p.same_flags and p.fingerprints == "equal" and p.sprt_decision == "OTHER STATE"
+    ]
+    if hidden:
+        said.append(
+            f"{_pairs(hidden)} of the same flags have equal fingerprints although their completions differ: "
+            "the decode kernels differ and the fingerprint, which sees prefill, cannot tell."
+        )
+    undecided = [p for p in pairs if p.state == "INTERMEDIATE"]
+    if undecided:
+        said.append(f"{_pairs(undecided)} ended between the bounds of the sequential test.")
+    blocked = [p for p in pairs if p.state == "NOT COMPARABLE"]
+    if blocked:
+        said.append(f"{_pairs(blocked)} differ in a setting that can change numerics: {blocked[0].why}")
+    return said
+
+
+def _pairs(found: Sequence[PairComparison]) -> str:
+    named = numbers.listing((f"{p.one} and {p.other}" for p in found), 4)
+    return f"{len(found)} {'pair' if len(found) == 1 else 'pairs'} ({named})"
+
+
+# ------------------------------------------------------------------ matrix
+
+
+def matrix(study: LaunchStudy) -> Section:
+    shown = _ordered(study)
+    if not shown:
+        return Section("matrix", "Launch against launch", "", (Note("No launch was observed.", "bad"),))
+    labels = tuple(chart.Label(o.launch, o.state or numbers.ABSENT) for o in shown)
+    squares = _squares(study)
+    names = [o.launch for o in shown]
+    rows: tuple[tuple[Value, ...], ...] = tuple(
+        (
+            mono(row),
+            labels[i].state,
+            *(_square_text(squares.get((row, column))) for column in names),
+        )
+        for i, row in enumerate(names)
+    )
+    table = Table(
+        "Equal completions; = marks equal fingerprints. The diagonal is the second pass against the first.",
+        ("Launch", "State", *names),
+        rows,
+        frozenset(range(2, len(names) + 2)),
+    )
+    n = max((s.n for s in squares.values()), default=0)
+    figure = Figure(
+        f"Certification prompts answered alike, of {n}; launches by state. A dot: equal fingerprints.",
+        chart.matrix(labels, squares),
+        table,
+        wide=True,
+    )
+    blocks: list[Block] = [figure]
+    if study.result.contrasts:
+        blocks.append(
+            Table(
+                "Across states.",
+                ("States", "Fingerprints", "Completions equal"),
+                tuple(
+                    (
+                        f"{c.one} and {c.other}",
+                        Cell(c.fingerprints, _PRINT_TONE[c.fingerprints]),
+                        spread(c.across),
+                    )
+                    for c in study.result.contrasts
+                ),
+            )
+        )
+    intro = "Greedy, one request in flight, the same token ids asked of every launch."
+    return Section("matrix", "Launch against launch", intro, tuple(blocks))
+
+
+def _ordered(study: LaunchStudy) -> list[Observation]:
+    """Observed launches by configuration, then state; without a state last."""
+    configurations = list(dict.fromkeys(a.configuration for a in study.study.arms))
+    order = {s.name: i for i, s in enumerate(study.result.states)}
+    observed = [o for o in study.result.observations if o.observed]
+    return sorted(
+        observed,
+        key=lambda o: (configurations.index(o.configuration), order.get(o.state or "", len(order))),
+    )
+
+
+def _squares(study: LaunchStudy) -> dict[tuple[str, str], chart.Square]:
+    found = {}
+    for p in study.result.pairs:
+        square = chart.Square(p.agreement.k, p.agreement.n, p.fingerprints)
+        found[(p.one, p.other)] = found[(p.other, p.one)] = square
+    for o in study.result.observations:
+        if o.observed:
+            found[(o.launch, o.launch)] = chart.Square(o.repeatability.k, o.repeatability.n, "itself")
+    return found
+
+
+def _square_text(square: chart.Square | None) -> str:
+    if square is None:
+        return numbers.ABSENT
+    return f"{square.k:,}{' =' if square.prints == 'equal' else ''}"
+
+
+# ------------------------------------------------------------------ kernels
+
+
+def kernels(study: LaunchStudy) -> Section:
+    blocks: list[Block] = []
+    splits = study.result.kernels
+    for configuration in dict.fromkeys(k.configuration for k in splits):
+        own = tuple(k for k in splits if k.configuration == configuration)
+        blocks.append(_splits(configuration, own))
+    if not splits:
+        named = sum(len(x.diary.choices) for x in study.launches)
+        blocks.append(
+            Note(
+                f"No kernel was tuned differently: {named:,} choices were read from logs and caches."
+                if named
+                else "The servers' logs and caches name no tuned kernel, so that none can be compared."
+            )
+        )
+    intro = (
+        "Kernels that launches of one set of flags tuned differently. A choice that is constant inside every "
+        "state and differs between them can be the reason for the states; one that varies inside a state "
+        "cannot. States of a single launch are constant of necessity. Closest race first."
+    )
+    return Section("kernels", "What was tuned differently", intro, tuple(blocks))
+
+
+def _splits(configuration: str, splits: Sequence[KernelSplit]) -> Table:
+    named = sorted({c.state for k in splits for c in k.choices})
+    rows: list[tuple[Value, ...]] = []
+    for k in splits[:MOST_KERNELS]:
+        short = differing_fields([c for s in k.choices for c in s.chosen])
+        by_state = {s.state: " or ".join(dict.fromkeys(short[c] for c in s.chosen)) for s in k.choices}
+        race = (
+            "not timed"
+            if k.race_us is None
+            else f"{' against '.join(numbers.number(t, 2) for t in k.race_us)} (on {k.timed_on})"
+        )
+        tells = {"none": "varies inside a state"}.get(k.tells, k.tells)
+        rows.append(
+            (
+                mono(k.kernel),
+                Cell(tells, _TELLS_TONE[k.tells]),
+                race,
+                *(mono(by_state.get(state, numbers.ABSENT)) for state in named),
+                mono(k.key),
+            )
+        )
+    rest = len(splits) - MOST_KERNELS
+    return Table(
+        f"{configuration}: {len(splits):,} kernels. Only the fields that differ are shown.",
+        ("Kernel", "Tells apart", "Closest race, µs", *(f"State {s} chose" for s in named), "Key"),
+        tuple(rows),
+        note=f"{rest:,} more are in launches.json." if rest > 0 else "",
+    )
+
+
+def differing_fields(choices: Sequence[str]) -> dict[str, str]:
+    """Each choice without the `name: value` fields that all of them share; whole where that leaves nothing
+    or the choices are not written so."""
+    parsed = {c: [part.partition(": ") for part in c.split(", ")] for c in choices}
+    if any(not all(equals for _, equals, _ in parts) for parts in parsed.values()):
+        return {c: c for c in choices}
+    fields = [{name: value for name, _, value in parts} for parts in parsed.values()]
+    shared = {n for n in fields[0] if len({f.get(n) for f in fields}) == 1} if fields else set()
+    return {
+        c: ", ".join(f"{n}: {v}" for n, _, v in parts if n not in shared) or c for c, parts in parsed.items()
+    }
+
+
+# ------------------------------------------------------------------ launches
+
+
+def launches(study: LaunchStudy) -> Section:
+    by_id = {x.id: x for x in study.launches}
+    load = any(o.under_load for o in study.result.observations)
+    speculative = any(a.configuration != "plain" for a in study.study.arms)
+    columns = ["Launch", "State", "Caches", "Device", "Ready after", "Repeats itself", "Fingerprint"]
+    columns += ["Like prints", "Like answers"]
+    columns += ["As alone, under load"] if load else []
+    columns += ["Acceptance length"] if speculative else []
+    rows: list[tuple[Value, ...]] = []
+    for o in study.result.observations:
+        launch = by_id[o.launch]
+        r = o.repeatability
+        row: list[Value] = [
+            mono(o.launch),
+            o.state or Cell("none" if o.observed else f"not observed: {launch.state}", "bad"),
+            f"copied from {launch.cache_from}" if launch.cache_from else "cold",
+            launch.device or numbers.ABSENT,
+            numbers.seconds(o.boot_s),
+            Cell(numbers.counts(r.k, r.n), "bad" if r.k < r.n else "") if r.n else numbers.ABSENT,
+            mono((o.fingerprint or numbers.ABSENT)[:12]),
+            numbers.integer(o.print_group),
+            numbers.integer(o.output_group),
+        ]
+        if load:
+            row.append(_under_load(o))
+        if speculative:
+            row.append(
+                f"{numbers.number(o.acceptance_length)} ({numbers.integer(o.drafts)} drafts)"
+                if o.acceptance_length is not None
+                else numbers.ABSENT
+            )
+        rows.append(tuple(row))
+    table = Table(
+        "Every launch in order of start. Launches with one number have like fingerprints, or like answers by "
+        "the sequential test alone.",
+        tuple(columns),
+        tuple(rows),
+        frozenset({4, 5}),
+    )
+    blocks: list[Block] = [table, _boots(study)]
+    blocks += [_failure(x) for x in study.launches if x.error or x.log_tail]
+    for o in study.result.observations:
+        if o.observed and o.why:
+            differing = numbers.listing(o.disagreeing, 8)
+            blocks.append(Note(f"{o.launch}: {o.why} Differing prompts: {differing}.", "warn"))
+    return Section("launches", "Every launch", "", tuple(blocks))
+
+
+def _under_load(o: Observation) -> str:
+    if o.under_load is None:
+        return numbers.ABSENT
+    load = o.under_load
+    held = load.held_fraction is not None and load.held_fraction >= 0.9
+    reached = "" if held else f", {numbers.integer(load.achieved)} reached"
+    return f"{numbers.counts(load.agreement.k, load.agreement.n)} at {load.level} in flight{reached}"
+
+
+def _boots(study: LaunchStudy) -> Table:
+    rows: list[tuple[Value, ...]] = []
+    for arm in study.study.arms:
+        times = [o.boot_s for o in study.result.observations if o.arm == arm.name and o.boot_s is not None]
+        if times:
+            rows.append(
+                (
+                    mono(arm.name),
+                    str(len(times)),
+                    *map(numbers.seconds, (min(times), median(times), max(times))),
+                )
+            )
+    return Table(
+        "From start to a served canary.",
+        ("Arm", "Launches", "Least", "Median", "Longest"),
+        tuple(rows),
+        frozenset({1, 2, 3, 4}),
+    )
+
+
+def _failure(launch: Launch) -> Fold:
+    text = Markup("\n").join(block(line) for line in launch.log_tail) or block("(no log lines were kept)")
+    where = f"Last lines of {launch.log}" if launch.log else "Last lines of its log"
+    return Fold(f"{launch.id} {launch.state}: {launch.error or 'no reason'}", (Code(where, text),), "bad")
+
+
+def settings(study: LaunchStudy) -> Section:
+    """Resolved settings that differ between any two launches, apart from those of speculation."""
+    seen: dict[tuple[str, str | None, str | None, str], list[str]] = {}
+    for p in study.result.pairs:
+        for s in p.settings:
+            seen.setdefault((s.name, s.reference, s.other, s.kind), []).append(f"{p.one} and {p.other}")
+    intro = "What the servers report about themselves, compared over all pairs of launches."
+    if not seen:
+        note = Note("No resolved setting differs between any two launches, those of speculation aside.")
+        return Section("settings", "Resolved settings that differ", intro, (note,))
+    rest = len(seen) - MOST_SETTINGS
+    table = Table(
+        "",
+        ("Setting", "One", "Other", "Kind", "Pairs"),
+        tuple(
+            (
+                mono(name),
+                mono(one or "absent"),
+                mono(other or "absent"),
+                Cell(kind, "bad" if kind == "not comparable" else "warn"),
+                f"{len(pairs):,}: {numbers.listing(pairs, 2)}",
+            )
+            for (name, one, other, kind), pairs in list(seen.items())[:MOST_SETTINGS]
+        ),
+        note=f"{rest:,} more are in launches.json." if rest > 0 else "",
+    )
+    return Section("settings", "Resolved settings that differ", intro, (table,))
+
+
+# ------------------------------------------------------------------ diaries
+
+
+def diaries(study: LaunchStudy) -> Section:
+    blocks: tuple[Block, ...] = tuple(_diary(x) for x in study.launches if x.ready_s is not None)
+    intro = "What each server said of itself while it started: backends, caches, and every tuned kernel."
+    return Section("diaries", "Launch diaries", intro, blocks or (Note("No server came up.", "bad"),))
+
+
+def _diary(launch: Launch) -> Fold:
+    diary = launch.diary
+    facts: list[tuple[str, Value]] = [(f"Backend: {s.name}", s.value) for s in diary.backends]
+    facts.append(("KV blocks", numbers.integer(diary.kv_blocks)))
+    facts.append(("Compile hash", mono(diary.compile_hash or numbers.ABSENT)))
+    blocks: list[Block] = [Pairs(tuple(facts))]
+    if diary.choices:
+        blocks.append(_choices(diary.choices))
+    if diary.warnings:
+        text = Markup("\n").join(block(plain(w)) for w in diary.warnings)
+        blocks.append(Code("Warnings while it started", text))
+    if launch.unverified:
+        blocks.append(Note(f"Not verified: {'; '.join(launch.unverified)}."))
+    return Fold(f"{launch.id}: {len(diary.choices):,} tuned kernels", tuple(blocks))
+
+
+def _choices(choices: Sequence[KernelChoice]) -> Table:
+    rest = len(choices) - MOST_CHOICES
+    return Table(
+        "Fastest candidates first, µs.",
+        ("Kernel", "Chosen", "Timed", "Read from", "Key"),
+        tuple(
+            (
+                mono(c.kernel),
+                mono(c.chosen),
+                ", ".join(numbers.number(t.microseconds, 2) for t in c.timings[:MOST_TIMINGS])
+                + (f" … of {len(c.timings)}" if len(c.timings) > MOST_TIMINGS else "")
+                or numbers.ABSENT,
+                c.source,
+                mono(c.key),
+            )
+            for c in choices[:MOST_CHOICES]
+        ),
+        note=f"{rest:,} more are in launches.json." if rest > 0 else "",
+    )
