@@ -1,6 +1,6 @@
 """The rooms of the package, and the one direction: plan -> engine -> measure -> record -> judge -> report.
 
-Only `run` and `cli` see all rooms. Judging and statistics are pure: no file, clock, process, network or chance.
+Only `run` and `cli` see all rooms. Judging and statistics are pure: no file, clock, network or chance.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ AnswerStatus = Literal["correct", "wrong", "no-answer", "truncated", "error"]
 
 # A minus belongs to the number only where nothing that could be subtracted from stands before it.
 _SIGN = r"(?:(?<![\w)\]])[-\u2212]\s?)?"
-_NUMBER = _SIGN + r"[$€£]?\s?[-\u2212]?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)"
+_NUMBER = _SIGN + r"(?:[$€£]\s?[-\u2212]?)?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)"
 _FLEXIBLE = re.compile(_NUMBER)
 _STRICT = re.compile(r"####[\s*\\$_`]*(" + _NUMBER + ")")
 _QUESTION = re.compile(r"\bQuestion:")
