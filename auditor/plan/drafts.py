@@ -12,14 +12,14 @@ from auditor.model.plan import Draft
 
 WITHOUT_WEIGHTS = ("mtp", "ngram", "suffix", "ngram_gpu")
 _BY_ARCHITECTURE = (
-    # First match wins: EAGLE-3 classes also contain "Eagle", and heads of one kind wrap models of another.
+    # First match wins: EAGLE-3 classes also contain "Eagle", and EagleDeepSeekMTPModel is an EAGLE head.
     (re.compile(r"eagle_?3", re.I), "eagle3"),
     (re.compile(r"d_?flash", re.I), "dflash"),
     (re.compile(r"dspark", re.I), "dspark"),
     (re.compile(r"medusa", re.I), "medusa"),
     (re.compile(r"mlp_?speculator", re.I), "mlp_speculator"),
-    (re.compile(r"mtp|nextn", re.I), "mtp"),
     (re.compile(r"eagle", re.I), "eagle"),
+    (re.compile(r"mtp|nextn", re.I), "mtp"),
 )
 _LOSSLESS = ("standard", "block")
 """Values of rejection_sample_method that keep the target's distribution."""

@@ -17,6 +17,7 @@ from auditor.plan.drafts import read_config
 from auditor.plan.encoder import Encoder, LocalEncoder, RemoteEncoder
 from auditor.plan.findings import text_config
 from auditor.plan.prompts import BuiltPrompts, build_prompts
+from auditor.plan.rows import hub_answers
 
 _PROBE_TIMEOUT_S = 10.0
 
@@ -81,7 +82,9 @@ def model_folder(name: str) -> Path:
         try:
             return Path(snapshot_download(name, local_files_only=True))
         except Exception:
-            # Not cached: the library's own types for that changed between its versions.
+            # Not cached; the library's own types for that changed between its versions.
+            if not hub_answers():
+                raise
             return Path(snapshot_download(name))
     except Exception as err:
         raise InvalidPlan(

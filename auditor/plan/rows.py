@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,14 +48,12 @@ def read_local(path: Path, name: str, *, direct: bool) -> list[Row]:
 
 def read_hub(name: str, hub_id: str, config: str | None, split: str, revision: str) -> list[Row]:
     """All rows of a split at a pinned revision. Raises InvalidPlan when the hub cannot be reached."""
-    offline = not _hub_answers()
-    if offline:
-        # Read at import by the hub's client: it then fails at once instead of after 23 s of retries.
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    offline = not hub_answers()
     datasets = _datasets()
     try:
-        loaded = datasets.load_dataset(hub_id, config, split=split, revision=revision)
-        return list(loaded.to_list())
+        with _offline(offline):
+            loaded = datasets.load_dataset(hub_id, config, split=split, revision=revision)
+            return list(loaded.to_list())
     except Exception as err:
         # The library raises dozens of types here, from its own and from three others.
         reason = "the Hugging Face hub cannot be reached" if offline else _first_line(err)
@@ -63,6 +62,22 @@ def read_hub(name: str, hub_id: str, config: str | None, split: str, revision: s
             expected="the hub, its cache, or a local file",
             todo=f"pass --corpus {name}=PATH (jsonl, jsonl.gz or parquet)",
         ) from err
+
+
+@contextlib.contextmanager
+def _offline(wanted: bool) -> Iterator[None]:
+    """The cache alone, and failure at once instead of after 23 s of retries. The libraries read the variable
+    HF_HUB_OFFLINE at import, which may be long ago: their constants are set instead."""
+    import datasets
+    import huggingface_hub.constants as hub
+
+    before = hub.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    if wanted:
+        hub.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        hub.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
 def _load(kind: str, path: Path) -> list[Row]:
@@ -118,7 +133,8 @@ def _object(line: str, number: int, path: Path) -> Row:
     return value
 
 
-def _hub_answers() -> bool:
+def hub_answers() -> bool:
+    """Whether the hub can be connected to within seconds; True where a proxy hides that."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
         return False
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
