@@ -57,6 +57,15 @@ def test_variance_components_are_recovered() -> None:
     assert all(r.design_effect is not None and r.design_effect > 1 for r in results)
 
 
+def test_both_sources_of_variation_add_up() -> None:
+    """No residual, worked by hand: mean squares 0.06 (launches, 1 df) and 0.14/3 (problems, 2 df)."""
+    result = crossed_interval([[0.0, 0.1, 0.3], [0.2, 0.3, 0.5]])
+    total = 0.06 + 0.14 / 3
+    assert result.se**2 == pytest.approx(total / 6)
+    assert result.degrees_of_freedom == pytest.approx(total**2 / (0.06**2 + (0.14 / 3) ** 2 / 2))
+    assert result.launch_variance == pytest.approx(0.02)
+
+
 def test_repeating_the_same_answers_adds_no_information() -> None:
     """R identical launches are one launch: the standard error must not shrink with √R."""
     answers = np.random.default_rng(2).integers(0, 2, 200)
