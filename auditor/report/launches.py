@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from auditor.model.study import PLAIN, LaunchStudy
 from auditor.report import numbers
@@ -81,7 +82,8 @@ def headline(study: LaunchStudy) -> str:
     if lost == observed:
         return f"No launch state: {numbers.counts(lost, observed)} launches do not repeat themselves"
     named = "1 launch state" if states == 1 else f"{states} launch states"
-    return f"{named} in {observed} {'launch' if observed == 1 else 'launches'}"
+    of = " of the plain target" if len({a.configuration for a in study.result.arms}) > 1 else ""
+    return f"{named} in {observed} {'launch' if observed == 1 else 'launches'}{of}"
 
 
 def _tone(study: LaunchStudy) -> Tone:
@@ -98,7 +100,7 @@ def _facts(study: LaunchStudy) -> tuple[str, ...]:
     return tuple(
         fact
         for fact in (
-            f"target {plan.target}",
+            f"target {PurePath(plan.target).name if PurePath(plan.target).is_absolute() else plan.target}",
             f"pin {plan.pin}",
             ", ".join(versions),
             env.devices[0] if env.devices else env.cpu,
@@ -165,7 +167,7 @@ def _agreement(study: LaunchStudy) -> list[str]:
     lines: list[str] = []
     for s in study.result.states:
         if s.inside:
-            lines += _wrap(f"inside {s.name}: {sections.spread(s.inside)} completions equal", "  ")
+            lines += _wrap(f"inside {s.name}: {sections.spread(s.inside)}", "  ")
     for c in study.result.contrasts:
         said = f"{c.one} and {c.other}: {sections.spread(c.across)}, fingerprints {c.fingerprints}"
         lines += _wrap(said, "  ")

@@ -30,6 +30,7 @@ from auditor.model.study import PLAIN, LaunchStudy, Observation, StudyArm, Study
 from auditor.plan.prepare import prepare
 from auditor.record.environment import environment
 from auditor.record.store import STUDY, Recorder, utc_now
+from auditor.report import numbers
 from auditor.report.launches import render
 from auditor.report.progress import Progress
 from auditor.run import stages
@@ -371,12 +372,12 @@ def describe(own: Observation, result: StudyResult) -> str:
         said = f"no state: it repeats itself on {repeats} prompts"
     else:
         others = [x for x in state.launches if x != own.launch]
-        company = f"with {', '.join(others)}" if others else "the first in it"
+        company = f"with {numbers.listing(others, 4)}" if others else "the first in it"
         said = f"state {state.name}, {company}; repeats itself {repeats}"
     parts = [said, f"fingerprint {own.fingerprint[:12]}" if own.fingerprint else "no fingerprint"]
     if own.under_load is not None:
         load = own.under_load.agreement
         parts.append(f"{load.k} of {load.n} as alone with {own.under_load.level} in flight")
     if own.boot_s is not None:
-        parts.append(f"ready in {own.boot_s:.0f} s")
+        parts.append(f"ready in {numbers.seconds(own.boot_s)}")
     return f"{own.launch}: {'; '.join(parts)}"

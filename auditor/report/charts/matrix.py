@@ -42,11 +42,12 @@ def shade(k: int, n: int) -> int:
 
 def matrix(labels: Sequence[Label], squares: dict[tuple[str, str], Square]) -> Markup:
     """`squares` by (row, column), in both orders. A heavy line separates states, a dot in the corner says
-    that the fingerprints are equal."""
+    that the fingerprints are equal. Columns are numbered where the names do not fit above them."""
     cell = max(_SMALLEST_CELL, min(_LARGEST_CELL, _WIDTH / max(1, len(labels))))
     longest = max((len(x.launch) for x in labels), default=4)
-    left = min(150.0, 30.0 + 6.3 * min(longest, 20))
-    top = 34.0 if cell >= _LEGIBLE else 20.0
+    numbered = 6.2 * longest > cell
+    left = (62.0 if numbered else 30.0) + 6.3 * min(longest, 20)
+    top = 34.0
     side = cell * len(labels)
     canvas = Canvas(
         int(left + side + 12),
@@ -57,23 +58,17 @@ def matrix(labels: Sequence[Label], squares: dict[tuple[str, str], Square]) -> M
     )
     for i, row in enumerate(labels):
         y = top + i * cell
-        canvas.text(left - 24, y + cell / 2 + 4, clip(row.launch, 20), "tick", "end")
+        name = f"{clip(row.launch, 20)} · {i + 1}" if numbered else row.launch
+        canvas.text(left - 24, y + cell / 2 + 4, name, "tick", "end")
         canvas.text(left - 8, y + cell / 2 + 4, row.state, "strong", "end")
-        if cell >= _LEGIBLE:
-            canvas.text(left + (i + 0.5) * cell, top - 18, clip(_short(row.launch), 7), "tick", "middle")
-            canvas.text(left + (i + 0.5) * cell, top - 6, row.state, "strong", "middle")
-        else:
-            canvas.text(left + (i + 0.5) * cell, top - 6, row.state if cell > 12 else "", "tick", "middle")
+        middle = left + (i + 0.5) * cell
+        canvas.text(middle, top - 18, str(i + 1) if numbered else row.launch, "tick", "middle")
+        canvas.text(middle, top - 6, row.state, "strong", "middle")
         for j, column in enumerate(labels):
             _cell(canvas, squares.get((row.launch, column.launch)), row, column, left + j * cell, y, cell)
     _borders(canvas, labels, left, top, cell)
     _key(canvas, left, top + side + 20)
     return canvas.markup()
-
-
-def _short(launch: str) -> str:
-    """`plain-warm-3` → `…-3` where the column is too narrow; the number tells launches of one state apart."""
-    return launch if len(launch) <= 7 else "…" + launch[-6:]
 
 
 def _cell(

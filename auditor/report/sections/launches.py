@@ -108,7 +108,7 @@ def _states(found: Sequence[State]) -> Table:
             (
                 Cell(s.name),
                 s.configuration,
-                Cell(numbers.listing(s.launches, 20), mono=True),
+                numbers.listing(s.launches, 20),
                 mono((s.fingerprint or "differing or none")[:16]),
                 spread(s.inside) if s.inside else "one launch",
                 ", ".join(s.same_as) or numbers.ABSENT,
@@ -291,7 +291,8 @@ def _splits(configuration: str, splits: Sequence[KernelSplit]) -> Table:
         )
     rest = len(splits) - MOST_KERNELS
     return Table(
-        f"{configuration}: {len(splits):,} kernels. Only the fields that differ are shown.",
+        f"{configuration}: {len(splits):,} {'kernel' if len(splits) == 1 else 'kernels'}. "
+        "Only the fields that differ are shown.",
         ("Kernel", "Tells apart", "Closest race, µs", *(f"State {s} chose" for s in named), "Key"),
         tuple(rows),
         note=f"{rest:,} more are in launches.json." if rest > 0 else "",
