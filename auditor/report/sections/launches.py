@@ -317,11 +317,9 @@ def differing_fields(choices: Sequence[str]) -> dict[str, str]:
 
 def launches(study: LaunchStudy) -> Section:
     by_id = {x.id: x for x in study.launches}
-    load = any(o.under_load for o in study.result.observations)
     speculative = any(a.configuration != "plain" for a in study.study.arms)
     columns = ["Launch", "State", "Caches", "Device", "Ready after", "Repeats itself", "Fingerprint"]
     columns += ["Like prints", "Like answers"]
-    columns += ["As alone, under load"] if load else []
     columns += ["Acceptance length"] if speculative else []
     rows: list[tuple[Value, ...]] = []
     for o in study.result.observations:
@@ -338,14 +336,8 @@ def launches(study: LaunchStudy) -> Section:
             numbers.integer(o.print_group),
             numbers.integer(o.output_group),
         ]
-        if load:
-            row.append(_under_load(o))
         if speculative:
-            row.append(
-                f"{numbers.number(o.acceptance_length)} ({numbers.integer(o.drafts)} drafts)"
-                if o.acceptance_length is not None
-                else numbers.ABSENT
-            )
+            row.append(numbers.number(o.acceptance_length))
         rows.append(tuple(row))
     table = Table(
         "Every launch in order of start. Launches with one number have like fingerprints, or like answers by "
@@ -354,7 +346,7 @@ def launches(study: LaunchStudy) -> Section:
         tuple(rows),
         frozenset({4, 5}),
     )
-    blocks: list[Block] = [table, _boots(study)]
+    blocks: list[Block] = [table, _boots(study), *_loads(study)]
     blocks += [_failure(x) for x in study.launches if x.error or x.log_tail]
     for o in study.result.observations:
         if o.observed and o.why:
@@ -363,13 +355,31 @@ def launches(study: LaunchStudy) -> Section:
     return Section("launches", "Every launch", "", tuple(blocks))
 
 
-def _under_load(o: Observation) -> str:
-    if o.under_load is None:
-        return numbers.ABSENT
-    load = o.under_load
-    held = load.held_fraction is not None and load.held_fraction >= 0.9
-    reached = "" if held else f", {numbers.integer(load.achieved)} reached"
-    return f"{numbers.counts(load.agreement.k, load.agreement.n)} at {load.level} in flight{reached}"
+def _loads(study: LaunchStudy) -> tuple[Block, ...]:
+    rows: list[tuple[Value, ...]] = []
+    for o in study.result.observations:
+        if (load := o.under_load) is not None:
+            held = load.held_fraction is not None and load.held_fraction >= 0.9
+            rows.append(
+                (
+                    mono(o.launch),
+                    str(load.level),
+                    Cell(numbers.integer(load.achieved), "" if held else "warn"),
+                    numbers.percent(load.held_fraction),
+                    numbers.proportion(load.agreement),
+                    numbers.interval_percent(load.agreement.clopper_pearson95),
+                )
+            )
+    if not rows:
+        return ()
+    return (
+        Table(
+            "Certification prompts with several in flight: equal to the launch's own batch-1 answers.",
+            ("Launch", "Asked in flight", "Running, median", "Time held", "Equal", "95% interval"),
+            tuple(rows),
+            frozenset({1, 2, 3}),
+        ),
+    )
 
 
 def _boots(study: LaunchStudy) -> Table:
