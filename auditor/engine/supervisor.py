@@ -6,7 +6,7 @@ SIGKILL of the auditor must leave no process behind, and an engine's helpers do 
 (vLLM's EngineCore outlives a killed API server). So this small process, in a session of its own, holds a
 pipe to the auditor: when it closes, for whatever reason, the engine is ended.
 
-stdin   `stop SECONDS\\n`: TERM to the engine's group, KILL after SECONDS. End of file: the same, 5 s.
+stdin   `stop SECONDS\\n`: TERM to the engine's group, KILL after SECONDS. End of file: the same, 3 s.
 stdout  `pid N\\n` once it runs, `failed MESSAGE\\n` if it cannot be run, `exit CODE\\n` when all is gone
         (CODE negative for a signal, as in subprocess).
 Whatever the engine left behind when it ended is killed too, also what moved to another session: this process
@@ -28,7 +28,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _POLL_S = 0.1
 _LEFTOVER_S = 2.0
-_ORPHANED_GRACE_S = 5.0
+_ORPHANED_GRACE_S = 3.0
 
 
 def _prctl(option: int, value: int) -> None:

@@ -42,7 +42,7 @@ V1130 21:40:00.1 77 triton_heuristics.py:1596] [0/0] Best config for \
 triton_red_fused_add_rms_norm_0: XBLOCK: 1, R0_BLOCK: 2048, num_warps: 16, num_stages: 1: \
 0.006304, nreg 32, nspill 0, #shared-mem 64
 V1130 21:40:01.1 77 triton_heuristics.py:807] Dynamically scale down \
-triton_red_fused_1 from TritonConfig(XBLOCK: 8, R0_BLOCK: 512) and get a new TritonConfig(XBLOCK: 8, R0_BLOCK: 256)
+triton_red_1 from TritonConfig(XBLOCK: 8, R0_BLOCK: 512) and get a new TritonConfig(XBLOCK: 8, R0_BLOCK: 256)
 """
 
 STARTUP = """\
@@ -79,7 +79,7 @@ def test_inductor_lines() -> None:
     assert best.kernel == "triton_red_fused_add_rms_norm_0"
     assert best.chosen.startswith("XBLOCK: 1, R0_BLOCK: 2048")
     assert best.timings[0].microseconds == pytest.approx(6.304)
-    assert (scaled.kernel, scaled.chosen) == ("triton_red_fused_1", "XBLOCK: 8, R0_BLOCK: 256")
+    assert (scaled.kernel, scaled.chosen) == ("triton_red_1", "XBLOCK: 8, R0_BLOCK: 256")
 
 
 def test_start_up_lines() -> None:

@@ -75,6 +75,14 @@ def test_a_switch_that_the_server_does_not_read_is_named(bench: MakeBench) -> No
     assert "VLLM_BATCH_INVARIANT was set to 1, but the server reads False" in ready.unverified
 
 
+def test_a_switch_that_a_wrapper_took_away_is_missing_in_what_is_read_back(bench: MakeBench) -> None:
+    b = bench(env_dropped=["VLLM_BATCH_INVARIANT"])
+    b.engine(env=(EnvVar(name="VLLM_BATCH_INVARIANT", value="1"),))
+    ready = b.launched()
+    assert "VLLM_BATCH_INVARIANT" in {v.name for v in ready.env}
+    assert "VLLM_BATCH_INVARIANT" not in {v.name for v in ready.environ_checked}
+
+
 FAILURES: list[tuple[str, dict[str, Any], type[EngineError], tuple[str, ...]]] = [
     ("exits", {"exit_at_boot": {"code": 3, "message": "ValueError: no such head"}}, EngineError,
      ("status 3", "ValueError: no such head", "launches/reference-1/engine.log")),

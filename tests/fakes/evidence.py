@@ -271,9 +271,7 @@ def plan(**fields: Any) -> AuditPlan:
             Arm(name="eagle3", role="candidate", draft=Draft(name="eagle3", method="eagle3", path="head")),
         ),
         "engine": EnginePlan(),
-        "agreement": AgreementPlan(
-            corpora=(CorpusUse(name="code", max_tokens=64), CorpusUse(name="chat", max_tokens=64))
-        ),
+        "agreement": AgreementPlan(corpora=(CorpusUse(name="code"), CorpusUse(name="chat"))),
         "forensics": ForensicsPlan(),
         "invariance": InvariancePlan(levels=(2, 8), prompts=8),
         "accuracy": AccuracyPlan(corpus=CorpusUse(name="gsm8k", max_tokens=64)),
@@ -305,15 +303,17 @@ def honest_audit(
     replay: Mapping[str, Reply] | None = None,
     wrong: Mapping[str, Iterable[int]] | None = None,
     acceptance: tuple[int, int] = (100, 180),
+    cap: int = 64,
 ) -> EvidenceBuilder:
     """A complete audit.
 
     `batch1`, `load`, `replay`: replies of the candidate by prompt id instead of the honest ones.
+    `cap`: most tokens of an agreement prompt.
     `wrong`: per arm the gsm8k items answered wrongly (default: every tenth, alike in all arms).
     """
     build = EvidenceBuilder(plan(**(plan_fields or {})))
     cert = [p.id for p in build.prompts("certification", certification)]
-    corpora = {c: [p.id for p in build.prompts(c, n)] for c in ("code", "chat")}
+    corpora = {c: [p.id for p in build.prompts(c, n, max_tokens=cap)] for c in ("code", "chat")}
     graded = build.prompts("gsm8k", gsm8k, golds=[str(i) for i in range(gsm8k)])
     honest = {p.id: answer_ids(i) for i, p in enumerate(build.evidence.all_prompts)}
     loaded = [*corpora["code"][:4], *corpora["chat"][:4]]

@@ -4,7 +4,8 @@
 interpreter (`-m vllm.entrypoints.openai.api_server …`, `--help=all`, the `-c` probe); give its path as
 `plan.engine.python` and keep `kind = "vllm"`. `write_target(folder)` writes a target folder whose byte
 tokenizer (id = byte, 256 = EOS, vocabulary 320) is the fake's own.
-`serve(folder, faults)` in `tests/fakes/stub.py` starts one server without the auditor's launcher, for attach mode and client tests.
+`serve(folder, faults)` in `tests/fakes/stub.py` starts one server without the auditor's launcher, for attach
+mode and client tests.
 
 The "model" is a pure function of the context ids (a hash), so that rescoring a prefix reproduces decoding.
 At every context it has a first and a second choice; states and faults swap them.
@@ -31,6 +32,7 @@ Faults (defaults in brackets):
   ignore_term [false]      the server ignores SIGTERM
   log_lines [[]]           further lines for the start-up log
   env_override [{}]        VAR: value that /server_info shows instead: a switch that never arrived
+  env_dropped [[]]         variables that a wrapper takes away before the server starts
   autotune [{}]            {"kernel": [["BLOCK_SIZE_H: 2, …", µs], …]}: printed and cached as Triton would
  resolved configuration
   num_gpu_blocks [1024]    KV blocks
@@ -38,6 +40,7 @@ Faults (defaults in brackets):
   server_info [{}]         further or overriding vllm_config fields, flattened names
   server_info_off [false]  404 on /server_info
   version ["0.32.0"]
+  cpu [true]               whether the interpreter says that it has a CPU build (from "all" only)
  the model
   state ["A"]              launch state: another state swaps choices at `flip_rate` of the contexts
                            "random": A or B at random; a list: one per launch of this arm
@@ -52,7 +55,7 @@ Faults (defaults in brackets):
  faults in completions (those with `share` hit that share of the prompts, chosen by hash)
   diverge [null]           {"at": k, "share": 1.0, "mode": …, "margin": null, "reproduces": true}
                            at is 1-based. Modes: other (second choice), short (ends before k), long (goes on
-                           after EOS was due), leak (3 tokens after EOS), overrun (5 tokens beyond max_tokens),
+                           after EOS was due), leak (3 tokens after EOS), overrun (5 beyond max_tokens),
                            degenerate (repeats one token up to max_tokens), oov (an id out of the
                            vocabulary), finish (another finish reason).
   batch_flip [null]        {"share": 0.5}: prompts differ (at token 2) while more than one request is running
@@ -341,38 +344,50 @@ class State:
         return _unit("share", tuple(ids)) < float(fault.get("share", 1.0))
 
 
-def generate(s: State, prompt: list[int], body: dict[str, Any], crowd: int, number: int) -> dict[str, Any]:
-    """Ids, finish reason and logprobs of one completion."""
-    f, model = s.f, s.model
-    max_tokens = int(body.get("max_tokens") or 16)
-    state = model.state
-    if (f.get("unrepeatable") is not None) and s.hits(f["unrepeatable"], prompt):
-        state = f"unrepeatable-{random.random()}"
+def state_for(s: State, prompt: list[int], crowd: int) -> str:
+    """The state in which this request is answered: the launch's own, or one that a fault gives it."""
+    f = s.f
+    if f.get("unrepeatable") is not None and s.hits(f["unrepeatable"], prompt):
+        return f"unrepeatable-{random.random()}"
     for fault in ("batch_flip", "poison"):
         crowded = crowd > 1 or (fault == "poison" and s.loaded)
         if f.get(fault) is not None and crowded and s.hits(f[fault], prompt):
-            state = f"{fault}-{crowd}"
-    batch_flip = state.startswith(("batch_flip", "poison", "unrepeatable"))
-    diverge = f.get("diverge") if f.get("diverge") and s.hits(f["diverge"], prompt) else None
-    if max_tokens == 1:
-        diverge = None  # rescoring and fingerprints see the model as it is
+            return f"{fault}-{crowd}"
+    return s.model.state
+
+
+def swap(model: Model, context: list[int], diverge: dict[str, Any] | None) -> int:
+    """The choice that the model would not have made; a scripted divergence is remembered for rescoring."""
+    key = _hash("ctx", tuple(context))
+    if key in model.overrides:
+        return model.overrides[key]
+    first, second = model.choices(context)
+    token = second if model.next(context, model.state) == first else first
+    if diverge and diverge.get("reproduces", True):
+        model.overrides[key] = token
+    if diverge and diverge.get("margin") is not None:
+        model.margins[key] = float(diverge["margin"])
+    return token
+
+
+def generate(s: State, prompt: list[int], body: dict[str, Any], crowd: int, number: int) -> dict[str, Any]:
+    """Ids, finish reason and logprobs of one completion."""
+    model, max_tokens = s.model, int(body.get("max_tokens") or 16)
+    state = state_for(s, prompt, crowd)
+    # rescoring and fingerprints (one token) see the model as it is
+    scripted = s.f.get("diverge") if max_tokens > 1 else None
+    diverge = scripted if scripted and s.hits(scripted, prompt) else None
+    other_at = int(diverge.get("at", 1)) if diverge and diverge.get("mode", "other") == "other" else None
     ids: list[int] = []
     tops: list[list[tuple[int, float]]] = []
     finish = "length"
     while len(ids) < max_tokens:
         context = prompt + ids
-        at = len(ids) + 1
         token = model.next(context, state)
-        if batch_flip and at == 2:
-            first, second = model.choices(context)
-            token = second if token == first else first
-        if diverge and at == int(diverge.get("at", 1)) and diverge.get("mode", "other") == "other":
-            first, second = model.choices(context)
-            token = second if token == first else first
-            if diverge.get("reproduces", True):
-                model.overrides[_hash("ctx", tuple(context))] = token
-            if diverge.get("margin") is not None:
-                model.margins[_hash("ctx", tuple(context))] = float(diverge["margin"])
+        if other_at == len(ids) + 1:
+            token = swap(model, context, diverge)
+        elif state != model.state and len(ids) == 1:
+            token = swap(model, context, None)
         if token == EOS and body.get("ignore_eos"):
             token = model.choices(context)[1]
         if body.get("logprobs") is not None:
@@ -708,6 +723,14 @@ def server_info(s: State) -> dict[str, Any]:
 # ------------------------------------------------------------------ the process
 
 
+def dropped_for(served_name: str) -> list[str]:
+    """Variables that are taken away from this arm. Read before the launch is counted."""
+    source = os.environ.get("FAKE_VLLM_SCRIPT", "{}")
+    script = json.loads(source if source.lstrip().startswith("{") else Path(source).read_text())
+    own = script.get("arms", {}).get(served_name.rpartition("-")[0], {})
+    return list((script.get("all", {}) | (own if isinstance(own, dict) else {})).get("env_dropped", []))
+
+
 def faults_for(served_name: str) -> tuple[dict[str, Any], int]:
     """(faults, 1-based number of this launch of the arm)."""
     source = os.environ.get("FAKE_VLLM_SCRIPT", "{}")
@@ -813,7 +836,8 @@ def tell_about_itself(s: State) -> None:
             for text, micro in timed:
                 fields = dict(part.split(": ", 1) for part in text.split(", "))
                 own = {k: int(v) if v.isdigit() else v for k, v in fields.items()}
-                pairs.append([{"kwargs": own, "num_warps": 4, "num_stages": 2, "num_ctas": 1, "maxnreg": None},
+                fixed = {"num_warps": 4, "num_stages": 2, "num_ctas": 1, "maxnreg": None}
+                pairs.append([{"kwargs": own} | fixed,
                               [micro / 1000] * 3])  # fmt: skip
             payload = {"key": [1, "torch.bfloat16"], "configs_timings": pairs}
             (folder / f"{kernel}.autotune.json").write_text(json.dumps(payload))
@@ -853,6 +877,10 @@ def run_server(argv: list[str]) -> None:
             + "\n".join(f"  {f}" for f in (VALUE_FLAGS + SWITCHES).split())
         )
         return
+    dropped = [name for name in dropped_for(args.served_model_name or "") if name in os.environ]
+    if dropped:
+        kept = {k: v for k, v in os.environ.items() if k not in dropped}
+        os.execve(sys.executable, [sys.executable, "-S", "-E", *sys.argv], kept)
     f, launch_no = faults_for(args.served_model_name or "")
     children: list[subprocess.Popen[bytes]] = []
 
@@ -885,10 +913,8 @@ def main(argv: list[str]) -> None:
     if argv[:1] == ["-c"]:
         # the auditor's probe of an engine's interpreter: versions, without importing the engine
         f, _ = json_script()
-        version = f.get("version", "0.32.0")
-        say(
-            json.dumps({"vllm": f"{version}+cpu", "torch": "2.13.0+cpu", "triton": "3.9.0", "python": "3.11"})
-        )
+        version = f.get("version", "0.32.0") + ("+cpu" if f.get("cpu", True) else "")
+        say(json.dumps({"vllm": version, "torch": "2.13.0", "triton": "3.9.0", "python": "3.11"}))
     elif argv[:1] == ["--engine-core"]:
         engine_core(False, int(argv[1]))
     elif argv[:1] == ["--engine-core-stays"]:
