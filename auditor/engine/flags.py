@@ -1,14 +1,21 @@
-"""Reading command lines in the way that argparse engines do: `--a-b`, `--a_b`, `--a=b`, `--a.c d`."""
+"""Command lines read as argparse engines do: `--a-b`, `--a_b`, `--a=b`, `--a.c d`, `-tp 2`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+_SHORT = {
+    "-tp": "--tensor-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-dp": "--data-parallel-size",
+    "-cc": "--compilation-config",
+}
+
 
 def name_of(word: str) -> str | None:
     """The long option that a word is, with dashes, without `=value` and `.sub.key`; None for other words."""
     if not word.startswith("--") or word == "--":
-        return None
+        return _SHORT.get(word.partition("=")[0].partition(".")[0])
     return word.partition("=")[0].partition(".")[0].replace("_", "-")
 
 

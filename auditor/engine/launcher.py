@@ -19,7 +19,7 @@ from auditor.engine.registry import engine_for
 from auditor.errors import AuditError, EngineError
 from auditor.model.base import EnvVar
 from auditor.model.launch import Launch
-from auditor.redact import Places, redact_argv, redact_value, scrub_text, secrets_of, steering
+from auditor.redact import HIDDEN, Places, redact_argv, redact_value, scrub_text, secrets_of, steering
 
 _TAIL_LINES = 40
 _STOP_GRACE_S = 15.0
@@ -61,6 +61,7 @@ class LaunchedServer(Server):
             ended = self._attempt.request.clock.now()
             self.launch = msgspec.structs.replace(self.launch, state="stopped", ended_s=ended)
             self._attempt.request.on_change(self.launch)
+        await asyncio.to_thread(self._attempt.scrub_log)
         return self.launch
 
 
@@ -197,6 +198,7 @@ class _Attempt:
         except BaseException as error:
             process.descendants()
             await asyncio.shield(process.stop(_STOP_GRACE_S))
+            self.scrub_log()
             if isinstance(error, EngineError):
                 self.passing = self.engine.transient(read_log(self.log))
                 self._failed(str(error))
@@ -283,6 +285,18 @@ class _Attempt:
         return self._shown_env(shown), tuple(sorted(covered))
 
     # ---------------------------------------------------------------- failures
+
+    def scrub_log(self) -> None:
+        """Takes the secrets out of the log of a process that is gone; the engine wrote it by itself."""
+        try:
+            text = self.log.read_bytes()
+            clean = text
+            for secret in self._secrets:
+                clean = clean.replace(secret.encode(), HIDDEN.encode())
+            if clean != text:
+                self.log.write_bytes(clean)
+        except OSError as error:
+            self.request.progress(f"{self.launch.log} could not be cleared of secrets ({error.strerror})")
 
     def tail(self) -> tuple[str, ...]:
         return tuple(self._clean(line)[:2000] for line in read_log(self.log)[-_TAIL_LINES:])

@@ -88,7 +88,7 @@ def copy_caches(source: Path, folder: Path) -> None:
         if (source / name).is_dir():
             # a running server may delete its own temporary files meanwhile
             try:
-                shutil.copytree(source / name, target, symlinks=True, ignore=_temporary)
+                shutil.copytree(source / name, target, ignore_dangling_symlinks=True, ignore=_temporary)
             except shutil.Error as error:
                 missing = all("No such file" in str(reason) for _, _, reason in error.args[0])
                 if not missing:

@@ -12,6 +12,7 @@ from auditor.engine.base import Engine, EngineInfo
 from auditor.engine.flags import value_of
 from auditor.engine.ports import free_port
 from auditor.engine.registry import engine_for
+from auditor.engine.vllm import base_env
 from auditor.errors import InvalidPlan
 from auditor.model.judgement import Finding
 from auditor.model.plan import AuditPlan
@@ -141,7 +142,7 @@ def _weights_gib(plan: AuditPlan) -> float:
 
 
 def _cpu_memory(plan: AuditPlan) -> Iterator[Finding]:
-    given = next((v.value for v in plan.engine.env if v.name == "VLLM_CPU_KVCACHE_SPACE"), "1")
+    given = base_env(plan).get("VLLM_CPU_KVCACHE_SPACE", "1")
     try:
         cache = float(given)
     except ValueError:
@@ -178,6 +179,7 @@ def _gpu_memory(plan: AuditPlan) -> Iterator[Finding]:
             remedy="install nvidia-ml-py beside the auditor, or check the devices yourself",
         )
         return
+    visible = base_env(plan).get("CUDA_VISIBLE_DEVICES", "").split(",")
     by_index = {gpu.index: gpu for gpu in found}
     wanted = [i for device in plan.engine.devices for i in device.split("+") if i]
     for index in wanted:
@@ -196,7 +198,7 @@ def _gpu_memory(plan: AuditPlan) -> Iterator[Finding]:
     if value_of(plan.engine.args, "--kv-cache-memory-bytes") is not None:
         return
     share = float(value_of(plan.engine.args, "--gpu-memory-utilization") or _DEFAULT_UTILIZATION)
-    for index in dict.fromkeys(wanted or [found[0].index]):
+    for index in dict.fromkeys(wanted or [i for i in visible if i] or [found[0].index]):
         gpu = by_index.get(index)
         if gpu is not None and gpu.free_gib < share * gpu.total_gib - _SLACK_GIB:
             holders = f", held by pid {', '.join(map(str, gpu.pids))}" if gpu.pids else ""

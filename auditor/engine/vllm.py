@@ -117,7 +117,7 @@ class Vllm:
         if split and not has_flag(given, "--gpu-memory-utilization", "--kv-cache-memory-bytes"):
             added += ["--gpu-memory-utilization", f"{request.memory_fraction:g}"]
         group = request.device.split("+") if request.device else []
-        if len(group) > 1 and not has_flag(given, "--tensor-parallel-size", "-tp"):
+        if len(group) > 1 and not has_flag(given, "--tensor-parallel-size"):
             added += ["--tensor-parallel-size", str(len(group))]
         forced = pins.force_args(plan.pin, given, info.flags, eager=eager)
         if "--compilation-config" in forced:

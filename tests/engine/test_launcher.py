@@ -65,7 +65,10 @@ def test_the_environment_is_read_back_and_secrets_stay_out(
     assert read_back["HF_TOKEN"] == "<redacted>"
     assert {v.name: v.value for v in ready.env} == read_back
     assert "hf_secret" not in repr(ready)
-    assert "hf_secret" not in (b.run_dir / "launches/reference-1/command.json").read_text()
+    for name in ("command.json", "engine.log"):
+        text = (b.run_dir / "launches/reference-1" / name).read_text()
+        assert "<redacted>" in text
+        assert "hf_secret" not in text
 
 
 def test_a_switch_that_the_server_does_not_read_is_named(bench: MakeBench) -> None:

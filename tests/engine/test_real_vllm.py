@@ -36,7 +36,7 @@ LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(sys.argv[1])
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not PYTHON.exists(), reason="no CPU engine is installed (make engine-cpu)"),
+    pytest.mark.skipif(not PYTHON.exists(), reason="no CPU engine is installed (make setup-engine)"),
 ]
 
 
