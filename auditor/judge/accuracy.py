@@ -145,7 +145,13 @@ def _record(
         floor_margin=found.floor_margin,
         power_at_margin=_power(table, plan),
         by_margin=tuple(
-            (m, assess(table, m, plan.alpha, missing=missing, band=band).verdict.value) for m in margins
+            (
+                m,
+                found.verdict.value
+                if m == plan.margin
+                else assess(table, m, plan.alpha, missing=missing, band=band).verdict.value,
+            )
+            for m in margins
         ),
         verdict=found.verdict.value,
         why=found.reason,

@@ -294,7 +294,7 @@ def honest_audit(
     *,
     plan_fields: Mapping[str, Any] | None = None,
     n: int = 20,
-    gsm8k: int = 200,
+    gsm8k: int = 100,
     certification: int = 20,
     arms: Iterable[str] = ("reference", "control", "eagle3"),
     candidate_fingerprint: str = "A",
@@ -421,6 +421,7 @@ def sample_audit() -> EvidenceBuilder:
             "chat/4": {"token_ids": (*ids(44), 55, 56), "finish_reason": "stop"},
         },
         load={"code/0": differing(ids(20), 7), "chat/0": differing(ids(40), 3)},
+        gsm8k=200,
         wrong={"eagle3": [*range(0, 200, 10), 5, 15]},
     )
     explain(build, "code/1", 5, ids(21)[4], 777, 0.0)

@@ -57,15 +57,12 @@ def _agreement(figures: Figures, arm: str) -> Gate:
 
 def _not_measured(figures: Figures, name: str, arm: str) -> Gate | None:
     plan = figures.scene.plan
-    uncertified = _uncertified(figures, name, arm)
-    if uncertified is not None:
-        return uncertified
     pairs = figures.pairs.get(arm) or []
     wanted = {use.name for use in plan.agreement.corpora} if plan.agreement else set[str]()
     phases = [p for pair in pairs for p in (pair.reference_phase, pair.phase)]
-    broken = broken_phase(name, phases, BOUND)
-    if broken is not None:
-        return broken
+    early = broken_phase(name, phases, BOUND) or _uncertified(figures, name, arm)
+    if early is not None:
+        return early
     absent = sorted(wanted - {p.corpus for p in pairs})
     if absent or not pairs:
         what = f"batch-1 agreement on {', '.join(absent) or 'any corpus'}"
