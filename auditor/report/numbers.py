@@ -62,9 +62,12 @@ def share(k: int, n: int, digits: int = 1) -> str:
 
 def proportion(p: Proportion | None) -> str:
     """`153 of 164 (93.3%)`."""
-    if p is None:
-        return ABSENT
-    return f"{counts(p.k, p.n)} ({share(p.k, p.n)})" if p.n else "0 of 0"
+    return ABSENT if p is None else of(p.k, p.n)
+
+
+def of(k: int, n: int) -> str:
+    """Counts first, then the share: `383 of 384 (99.7%)`; `0 of 0` has no share."""
+    return f"{counts(k, n)} ({share(k, n)})" if n else counts(k, n)
 
 
 def against(value: float | None, *bounds: float, digits: int = 2, scale: int = 1) -> str:

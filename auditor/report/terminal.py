@@ -30,10 +30,10 @@ def summary(record: AuditRecord, report: str = "") -> str:
         )
     if judgement.gates:
         lines += ["", "Gates"]
-        width = max(len(plain(g.name)) for g in judgement.gates)
         for gate in judgement.gates:
-            head = f"  {gate.status:<12} {plain(gate.name):<{min(width, 24)}}  "
-            lines += _wrap(gate.figure, head, " " * len(head))
+            lines += _wrap(f"{gate.name}: {gate.figure}", f"  {gate.status:<12} ", " " * 15)
+            if gate.status != "PASS" and gate.remedy:
+                lines += _wrap(f"what to do: {gate.remedy}", " " * 15)
     claims = [*map(_agreement, judgement.agreement), *map(_accuracy, judgement.accuracy)]
     candidates = {arm.name for arm in record.plan.candidates}
     claims += [_invariance(i) for i in judgement.invariance if i.arm in candidates]

@@ -24,6 +24,8 @@ from auditor.report.svg import (
 )
 
 WIDTH = 400
+FEWEST = 5
+"""Kaplan-Meier is drawn while so many are at risk: beyond, one divergence takes the curve to zero."""
 
 
 def forest(corpus: str, rows: Sequence[Agreement], styles: dict[str, int]) -> Markup:
@@ -59,8 +61,9 @@ def forest(corpus: str, rows: Sequence[Agreement], styles: dict[str, int]) -> Ma
 
 def survival(corpus: str, rows: Sequence[Agreement], styles: dict[str, int]) -> Markup:
     """Share of prompts still in agreement after each token, Kaplan-Meier, with its 95% band."""
-    last = max((p.token for a in rows for p in a.survival), default=1)
-    low = floor_of([p.low for a in rows for p in a.survival])
+    drawn = {a.arm: _drawn(a.survival) for a in rows}
+    last = max((p.token for points in drawn.values() for p in points), default=1)
+    low = floor_of([p.low for points in drawn.values() for p in points])
     entries = [(styles.get(a.arm, 2), a.arm) for a in rows]
     extra = legend_height(len(entries), WIDTH - 60)
     height = 250 + extra
@@ -79,7 +82,7 @@ def survival(corpus: str, rows: Sequence[Agreement], styles: dict[str, int]) -> 
     x_axis(canvas, x, log_ticks(max(2, last)), bottom, "generated token (log scale)")
     for a in rows:
         style = styles.get(a.arm, 2)
-        points = _thin(a.survival, x)
+        points = _thin(drawn[a.arm], x)
         upper = [(x(1), y(1.0)), *((x(p.token), y(p.high)) for p in points)]
         lower = [(x(1), y(1.0)), *((x(p.token), y(p.low)) for p in points)]
         canvas.area(upper, lower, f"band s{style}")
@@ -88,6 +91,11 @@ def survival(corpus: str, rows: Sequence[Agreement], styles: dict[str, int]) -> 
             canvas.mark(style, x(points[-1].token), y(points[-1].survival))
     legend(canvas, entries, 46, 248, WIDTH - 60)
     return canvas.markup()
+
+
+def _drawn(points: Sequence[SurvivalPoint]) -> Sequence[SurvivalPoint]:
+    """All points of a corpus too small to ever have enough at risk."""
+    return [p for p in points if p.at_risk >= FEWEST] or points
 
 
 def _thin(points: Sequence[SurvivalPoint], x: Scale) -> list[SurvivalPoint]:

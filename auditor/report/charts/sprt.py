@@ -43,7 +43,7 @@ def path(key: str, title: str, outcomes: str, plan: CertificationPlan, style: in
     y_axis(canvas, y, [(0.0, "0")], x.start, x.end)
     for bound, name in ((upper, "same state"), (lower, "other state")):
         canvas.line(x.start, y(bound), x.end, y(bound), "edge")
-        canvas.text(x.end, y(bound) + (13 if bound > 0 else -5), name, "tick", "end")
+        canvas.text(x.start + 4, y(bound) + (13 if bound > 0 else -5), name, "tick")
         canvas.text(x.start - 6, y(bound) + 4, numbers.signed(bound, 1), "tick", "end")
     canvas.polyline([(x(i), y(v)) for i, v in enumerate(path_of)], f"l solid s{style}")
     canvas.mark(style, x(len(outcomes)), y(path_of[-1]))

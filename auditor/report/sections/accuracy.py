@@ -178,7 +178,7 @@ def _answers(rows: tuple[ArmAccuracy, ...]) -> Table:
         tuple(
             (
                 a.arm,
-                f"{numbers.counts(a.correct, a.planned)} ({numbers.share(a.correct, a.planned)})",
+                numbers.of(a.correct, a.planned),
                 numbers.integer(a.wrong),
                 numbers.integer(a.no_answer),
                 numbers.integer(a.truncated),
@@ -192,18 +192,15 @@ def _answers(rows: tuple[ArmAccuracy, ...]) -> Table:
 
 
 def _extractors(rows: tuple[ArmAccuracy, ...]) -> Table:
-    def shown(k: int, n: int) -> str:
-        return f"{numbers.counts(k, n)} ({numbers.share(k, n)})"
-
     return Table(
         "Extractor sensitivity: the same completions graded by three rules.",
         ("Arm", "Strict", "Flexible", "vLLM's own"),
         tuple(
             (
                 a.arm,
-                shown(a.correct, a.planned),
-                shown(a.flexible_correct, a.planned),
-                shown(a.vllm_correct, a.planned),
+                numbers.of(a.correct, a.planned),
+                numbers.of(a.flexible_correct, a.planned),
+                numbers.of(a.vllm_correct, a.planned),
             )
             for a in rows
         ),

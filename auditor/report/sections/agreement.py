@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from auditor.model.base import Interval
-from auditor.model.judgement import Agreement, Hazard
+from auditor.model.judgement import Agreement, Calibration, Hazard
 from auditor.model.record import AuditRecord
 from auditor.report import numbers
 from auditor.report.charts import agreement as charts
@@ -58,7 +58,7 @@ def section(record: AuditRecord) -> Section:
             Grid(
                 tuple(
                     Figure(
-                        f"{c}: survival of agreement; a line ends at its last divergence",
+                        f"{c}: survival of agreement by token index",
                         charts.survival(c, [a for a in groups[c] if a.survival], styles),
                         _survival(groups[c]),
                     )
@@ -125,10 +125,11 @@ def _survival(rows: Sequence[Agreement]) -> Table:
                 )
             )
     return Table(
-        "The curve at powers of two; at risk as of the last divergence before.",
+        "The curve at powers of two; at risk as of the last divergence before it.",
         ("Arm", "Token", "Still in agreement", "95% band", "At risk"),
         tuple(out),
         frozenset({1, 2, 3, 4}),
+        note=f"A line ends at its last divergence and is drawn while at least {charts.FEWEST} are at risk.",
     )
 
 
@@ -161,8 +162,14 @@ def _hazards(rows: Sequence[Agreement]) -> Fold | None:
 
 def _bin(h: Hazard) -> str:
     if h.end is None:
-        return f"from {h.start:,}"
+        return "all" if h.start == 1 else f"from {h.start:,}"
     return f"{h.start:,}" if h.start == h.end else f"{h.start:,}–{h.end:,}"
+
+
+def _usable(c: Calibration) -> Cell:
+    if not c.n:
+        return Cell("not measured", "mute")
+    return Cell("yes", "good") if c.usable else Cell("no", "warn")
 
 
 def noise(record: AuditRecord) -> Section:
@@ -212,8 +219,8 @@ def noise(record: AuditRecord) -> Section:
                 tuple(
                     (
                         f"from {c.bin_start:,}" if c.bin_end is None else f"{c.bin_start:,}–{c.bin_end:,}",
-                        f"{numbers.counts(c.reproduced, c.n)} ({numbers.share(c.reproduced, c.n)})",
-                        Cell("yes", "good") if c.usable else Cell("no", "warn"),
+                        numbers.of(c.reproduced, c.n),
+                        _usable(c),
                     )
                     for c in calibration
                 ),

@@ -91,6 +91,8 @@ def measured(record: AuditRecord) -> tuple[tuple[str, Value], ...]:
             tone: Tone = "" if done == len(phases) else "warn"
             text = f"{numbers.counts(done, len(phases))} phases done, {planned:,} requests planned"
             items.append((name.capitalize(), Cell(text, tone)))
+        elif stage == "calibrate" and record.scores:
+            items.append((name.capitalize(), f"{len(record.scores):,} positions scored"))
         else:
             items.append((name.capitalize(), Cell("nothing", "mute")))
     bad = sum(launch.state in ("failed", "died") for launch in record.launches)
@@ -127,6 +129,8 @@ def unverified(record: AuditRecord) -> tuple[str, ...]:
     for phase in record.phases:
         if phase.state != "done":
             out.append(f"phase {phase.id} is {phase.state}: {phase.reason or 'it did not end'}")
+        elif phase.reason:
+            out.append(f"phase {phase.id}: {phase.reason}")
     for gate in record.judgement.gates:
         if gate.status == "NOT RUN":
             out.append(f"gate {gate.name} was not run")
