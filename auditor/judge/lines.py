@@ -149,9 +149,11 @@ def output(line: Line) -> Output:
 
 
 def text(line: Line) -> str:
-    """The text, empty where there is none."""
+    """The text, empty where there is none; bytes that are not UTF-8 are replaced, because ids decide."""
     raw = bytes(line.text)
-    return "" if raw in (b"", b"null") else msgspec.json.decode(raw, type=str)
+    if raw[:1] != b'"':
+        return ""
+    return msgspec.json.decode(raw.decode(errors="replace"), type=str)
 
 
 def ids(raw: msgspec.Raw) -> list[int]:
