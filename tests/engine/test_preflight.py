@@ -72,7 +72,7 @@ def orphan() -> Iterator[int]:
         "print(p.pid, flush=True); os._exit(0)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, fake_vllm.__file__], stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-c", code, fake_vllm.PROGRAM], stdout=subprocess.PIPE, text=True, check=True
     )
     pid = int(done.stdout)
     while psutil.Process(pid).name() != "VLLM::EngineCor":

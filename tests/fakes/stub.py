@@ -33,7 +33,7 @@ def serve(
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}.log"
     env = os.environ | {"FAKE_VLLM_SCRIPT": json.dumps({"all": faults or {}}), "VLLM_SERVER_DEV_MODE": "1"}
-    command = [sys.executable, "-S", "-E", fake_vllm.__file__, "-m", "vllm.entrypoints.openai.api_server",
+    command = [sys.executable, "-S", "-E", fake_vllm.PROGRAM, "-m", "vllm.entrypoints.openai.api_server",
                "--model", "fake", "--served-model-name", name, "--host", "127.0.0.1",
                "--port", "0", *args]  # fmt: skip
     with log.open("wb") as out:
