@@ -51,7 +51,6 @@ Faults (defaults in brackets):
   answers [{}]             {"text in the prompt": "completion text"}: said after the prompt's last "Answer:"
   solve [null]             0..1: share of `a + b` (or -, *) questions answered right with `#### N`
   solve_seed [""]          which ones are wrong
-  vocab [320]
  faults in completions (those with `share` hit that share of the prompts, chosen by hash)
   diverge [null]           {"at": k, "share": 1.0, "mode": …, "margin": null, "reproduces": true}
                            at is 1-based. Modes: other (second choice), short (ends before k), long (goes on
