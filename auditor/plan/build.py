@@ -279,7 +279,8 @@ def _renamed(draft: Draft, name: str) -> Draft:
 def _url(url: str | None) -> str | None:
     if url is not None and not re.fullmatch(r"https?://[^\s/]+\S*", url):
         raise InvalidPlan(f"{url!r} is no URL", expected="http://HOST:PORT", todo="correct it")
-    return url.rstrip("/") if url else None
+    # users copy the /v1 of an OpenAI client's base address along
+    return url.rstrip("/").removesuffix("/v1").rstrip("/") if url else None
 
 
 def _engine(values: Values) -> EnginePlan:

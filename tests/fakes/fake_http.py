@@ -91,6 +91,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         if path == "/v1/completions":
             self.completions(body)
+        elif path == "/tokenize" and "messages" in body:
+            self.error(400, "As of transformers v4.44, default chat template is no longer allowed")
         elif path == "/tokenize":
             ids = list(str(body.get("prompt", "")).encode())
             self.reply({"count": len(ids), "max_model_len": 4096, "tokens": ids, "token_strs": None})
