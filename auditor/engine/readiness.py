@@ -105,7 +105,7 @@ async def wait_healthy(
 
 async def check_name(base_url: str, expected: str, api_key: str | None = None) -> None:
     """Raises PortShared when /v1/models lists another model than the one with our nonce."""
-    async with http_client(api_key=api_key) as http:
+    async with http_client(timeout_s=60.0, api_key=api_key) as http:
         try:
             reply = await http.get(f"{base_url}/v1/models")
             names = [str(card["id"]) for card in reply.json()["data"]]

@@ -40,7 +40,8 @@ async def read(
 ) -> tuple[tuple[Setting, ...], tuple[str, ...], str | None]:
     """(settings sorted by name, what could not be read, engine version). `env`: variables that were set."""
     unverified: list[str] = []
-    async with http_client(timeout_s=60.0, api_key=api_key) as http:
+    # /server_info collects the versions of the whole environment when it is first asked
+    async with http_client(timeout_s=120.0, api_key=api_key) as http:
         info = await _json(http, f"{base_url}/server_info?config_format=json")
         version = await _json(http, f"{base_url}/version")
         labels = cache_config_labels(await _text(http, f"{base_url}/metrics") or "")
