@@ -3,7 +3,8 @@
     python random_nemotron.py DIR [PATTERN]
 
 PATTERN has a letter a layer: M Mamba-2, E mixture of experts, * attention. Good for launch states, agreement
-and divergences; meaningless for accuracy. Needs torch with CUDA, transformers, safetensors; 5.6 GB for MEM*EM*M.
+and divergences; meaningless for accuracy. Needs torch with CUDA, transformers and safetensors; 5.6 GB of disk
+for MEM*EM*M.
 """
 
 import json
