@@ -74,9 +74,9 @@ def extractor_sensitive(counts: ArmAccuracy) -> bool:
 
 
 def paired_test(reference: Graded, other: Graded, plan: AccuracyPlan) -> AccuracyTest | None:
-    """The paired test of one arm; None where no problem has an answer of both arms."""
+    """The paired test of one arm; None where nothing was planned on either."""
     table, missing = pair(reference, other)
-    if table.n == 0:
+    if table.n + missing.total == 0:
         return None
     found = assess(table, plan.margin, plan.alpha, missing=missing, band=(plan.floor, plan.ceiling))
     return _record(other.arm, table, found, plan, missing)
@@ -126,7 +126,7 @@ def _record(
         n=found.n,
         margin=found.margin,
         alpha=found.alpha,
-        estimate=table.difference,
+        estimate=found.estimate,
         score_p_lower=found.score.p_lower,
         score_p_upper=found.score.p_upper,
         score_p=found.score.p,
@@ -139,7 +139,7 @@ def _record(
         mcnemar_exact=found.mcnemar.exact,
         mcnemar_mid_p=found.mcnemar.mid_p,
         wald_se=found.unpaired_wald.se,
-        wald_p=1.0 if found.unpaired_wald.p is None else found.unpaired_wald.p,
+        wald_p=found.unpaired_wald.p,
         farrington_manning_p=found.farrington_manning_p,
         smallest_margin=found.smallest_margin,
         floor_margin=found.floor_margin,

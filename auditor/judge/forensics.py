@@ -103,7 +103,7 @@ def served_dtype(launch: Launch | None) -> str | None:
     """`bfloat16`, `float16` or `float32` from the resolved configuration; None when it does not say."""
     names = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32"}
     for setting in launch.resolved if launch else ():
-        if setting.name.lower().rsplit(".", 1)[-1] == "dtype":
+        if setting.name.lower().rsplit(".", 1)[-1] in ("dtype", "model_dtype"):
             value = setting.value.strip().strip("'\"").lower().removeprefix("torch.")
             value = names.get(value, value)
             return value if value in ULP else None

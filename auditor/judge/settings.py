@@ -23,14 +23,15 @@ _ALLOWED = re.compile(
     r"|cache_dir|cache_root|_dir$|cache_path|log_file|hash$|^api_key|^timestamp|^cuda_visible_devices$|^device_ids?$"
 )
 _NUMERIC = re.compile(
-    r"^(model|revision|tokenizer|tokenizer_revision|dtype|kv_cache_dtype|cache_dtype|quantization"
-    r"|mamba_cache_dtype|mamba_ssm_cache_dtype|load_format|enforce_eager|async_scheduling|enable_prefix_caching"
-    r"|prefix_caching|enable_chunked_prefill|chunked_prefill_enabled|max_num_batched_tokens|block_size"
-    r"|tensor_parallel_size|tp_size|pipeline_parallel_size|data_parallel_size|expert_parallel_size"
-    r"|enable_expert_parallel|decode_context_parallel_size|disable_cascade_attn|generation_config"
-    r"|override_generation_config|hf_overrides|rope_scaling|rope_theta|cudagraph_mode|engine_version)$"
+    r"^(model|revision|tokenizer|tokenizer_revision|load_format|block_size|tp_size|engine_version)$"
+    # The engine adapter writes `section_field` where two sections have a field of one name.
+    r"|(?:^|_)(dtype|quantization|enforce_eager|async_scheduling|prefix_caching|enable_chunked_prefill"
+    r"|chunked_prefill_enabled|max_num_batched_tokens|tensor_parallel_size|pipeline_parallel_size"
+    r"|data_parallel_size|expert_parallel_size|enable_expert_parallel|context_parallel_size"
+    r"|disable_cascade_attn|generation_config|hf_overrides|rope_scaling|rope_theta|cudagraph_mode)$"
     r"|attention_backend|attn_backend|^attention|moe_backend|^moe|mamba_backend|^mamba|linear_backend|gemm_backend"
-    r"|^inductor|compilation_(mode|level)|^optimization_level"
+    r"|^inductor|compilation_(mode|level)|^optimization_level|batch_invariant|force_first_config"
+    r"|use_v2_model_runner"
 )
 _NUMERIC_ENV = re.compile(
     r"BATCH_INVARIANT|FORCE_FIRST_CONFIG|ATTENTION|DETERMINISTIC|CUBLAS|TF32|USE_V2_MODEL_RUNNER|FLASHINFER"

@@ -163,3 +163,9 @@ def test_a_dead_engine_is_an_error_not_wrong_answers() -> None:
     assert "CUDA error" in made.verdict.reason
     assert counts(made, "eagle3").wrong == 0
     assert counts(made, "eagle3").errors == 199
+
+
+def test_nothing_answered_has_no_estimate() -> None:
+    found = equivalence(accuracy_only(80, {}, missing={"eagle3": range(80)}))
+    assert found.estimate is None
+    assert (found.n, found.missing, found.verdict) == (80, 80, "void")

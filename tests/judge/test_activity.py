@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from auditor.judge.activity import activities, activity, dead_from, level_collapse, pooled_length
@@ -102,3 +103,14 @@ def test_a_reference_that_drafts_is_no_reference() -> None:
     build.phase(first.id, build.evidence.launches[0], {}, drafts=(10, 20))
     gates = {g.name: g for g in judge(build.evidence).gates}
     assert gates["head-ran/reference"].status == "UNCERTIFIED"
+
+
+def test_a_phase_that_was_complete_when_resumed_has_no_counters_and_blocks_nothing() -> None:
+    build = honest_audit()
+    at = next(i for i, p in enumerate(build.evidence.phases) if p.id == "batch1/eagle3-1/code")
+    whole = build.evidence.phases[at]
+    blank = msgspec.structs.replace(whole, before=None, after=None)
+    build.evidence.phases[at] = blank
+    assert {g.name: g.status for g in judge(build.evidence).gates}["head-ran/eagle3"] == "INCONCLUSIVE"
+    build.evidence.phases[at] = msgspec.structs.replace(blank, reason="resumed: all answers were there")
+    assert {g.name: g.status for g in judge(build.evidence).gates}["head-ran/eagle3"] == "PASS"

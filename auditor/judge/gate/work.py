@@ -35,8 +35,16 @@ def _ran(figures: Figures, arm: str, bound: str) -> Gate:
     name = f"head-ran/{arm}"
     launch = figures.chosen.get(arm)
     family = figures.scene.family(launch) if launch else frozenset[str]()
-    # The calibration and rescoring passes force one token a request: nothing is drafted there.
-    mine = [a for a in figures.activity if a.launch in family and not a.phase.startswith("calibrate/")]
+    resumed = {p.id for p in figures.scene.evidence.phases if (p.reason or "").startswith("resumed")}
+    mine = [
+        a
+        for a in figures.activity
+        if a.launch in family
+        # Rescoring forces one token a request, so nothing is drafted there; of a phase that was complete
+        # when the audit was resumed no counters were read again.
+        and not a.phase.startswith("calibrate/")
+        and not (a.status == "unknown" and a.phase in resumed)
+    ]
     if not mine:
         return not_run(figures, name, arm, bound, "any phase of this arm")
     states: tuple[tuple[str, str, str], ...] = (
