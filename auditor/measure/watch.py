@@ -142,6 +142,8 @@ def summarise(
         max_waiting=max((sample.waiting for sample in steady), default=None),
         held_fraction=statistics.fmean(held) if held else None,
         achieved=statistics.median_low(running) if running else None,
+        full_fraction=statistics.fmean(r >= asked for r in running) if running else None,
+        admission_s=admission_s,
     )
 
 

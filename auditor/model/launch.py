@@ -46,7 +46,8 @@ class Diary(Model, frozen=True, kw_only=True):
 class FingerprintPrompt(Model, frozen=True, kw_only=True):
     prompt: str
     token_ids: tuple[int, ...]
-    """Ids whose logprobs follow in `bits`, flattened in the order of the reply."""
+    """Ids whose logprobs follow in `bits`, flattened in canonical order: prompt positions, then the generated
+    token; within a position best logprob first, equal ones by id."""
     bits: str
     """Big-endian float32 bit patterns, eight hex digits a value, same order."""
 

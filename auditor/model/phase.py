@@ -42,7 +42,12 @@ class ConcurrencySummary(Model, frozen=True, kw_only=True):
     peak_running: int | None
     max_waiting: int | None
     held_fraction: float | None
-    """Share of steady samples with running >= asked; None without samples."""
+    """Share of steady samples in which running plus the requests sent within the last `admission_s` seconds
+    (less those that wait) reach `asked`; None without samples."""
+    full_fraction: float | None = None
+    """Share of steady samples with running >= asked, requests on their way not counted."""
+    admission_s: float | None = None
+    """A request counts as on its way for so long after it was sent (measure/watch.py); None without answers."""
     achieved: int | None
     """Median running over the steady phase: the label of the level when it was not held."""
 

@@ -63,6 +63,8 @@ class Context:
             step.finish()
         if (death := server.death()) is not None:
             raise EngineError(f"{server.launch.id} died during {spec.id}: {death}")
+        if phase.state == "error":
+            raise EngineError(f"{server.launch.id} failed during {spec.id}: {phase.reason}")
         return phase
 
     async def fingerprint(self, server: Server) -> Fingerprint | None:

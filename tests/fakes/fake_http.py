@@ -18,6 +18,7 @@ from tests.fakes.fake_work import State, generate
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # header and body are two writes: 40 ms a reply with Nagle
     server: Any
 
     def log_message(self, format: str, *args: Any) -> None:
