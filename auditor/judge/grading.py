@@ -20,7 +20,7 @@ _SIGN = r"(?:(?<![\w)\]])[-\u2212]\s?)?"
 _NUMBER = _SIGN + r"(?:[$€£]\s?[-\u2212]?)?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)"
 _FLEXIBLE = re.compile(_NUMBER)
 _STRICT = re.compile(r"####[\s*\\$_`]*(" + _NUMBER + ")")
-_QUESTION = re.compile(r"\bQuestion:")
+_QUESTION = re.compile(r"\bQuestion:|^\s*Q:", re.MULTILINE)
 _DIGITS = re.compile(r"[0-9]+")
 
 
@@ -47,6 +47,8 @@ def grade(
     the cap before it gave one is truncated. ValueError when `gold` holds no number.
     """
     want = gold_number(gold)
+    if error is None and completion is None and finish_reason in ("error", "abort"):
+        error = f"finish reason {finish_reason}"
     if error is not None:
         return _grade("error", note=error)
     text = completion or ""
@@ -90,7 +92,7 @@ def number(text: str) -> Decimal | None:
 
 
 def before_next_question(text: str) -> str:
-    """The text up to the next `Question:`; one that opens the text is the model's own restatement."""
+    """The text up to the next `Question:` or `Q:`; one that opens the text is the model's restatement."""
     for found in _QUESTION.finditer(text):
         if text[: found.start()].strip():
             return text[: found.start()]

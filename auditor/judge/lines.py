@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -170,26 +171,41 @@ def cached(line: Line) -> int | None:
 def top_at(line: Line, position: int) -> tuple[TokenLogprob, ...]:
     """Logprobs listed at a 1-based position, best first; empty where there are none.
 
-    `top_logprobs` is an object from position to {token id: logprob}, or a list with one such object a token.
+    `top_logprobs` is an object from position to one entry, or a list with one entry a token; an entry is
+    {token id: logprob}, or a list of {"token_id": …, "logprob": …} or of [token id, logprob].
     """
     raw = bytes(line.top_logprobs)
     if raw in (b"", b"null"):
         return ()
     listed: Any = msgspec.json.decode(raw)
+    entry: Any = None
     if isinstance(listed, list):
         entry = listed[position - 1] if position <= len(listed) else None
     elif isinstance(listed, dict):
         entry = listed.get(str(position))
-    else:
-        entry = None
-    if not isinstance(entry, dict):
-        return ()
     found = [
-        TokenLogprob(token=int(key.removeprefix("token_id:")), logprob=_finite(value))
-        for key, value in entry.items()
-        if key.removeprefix("token_id:").lstrip("-").isdigit()
+        TokenLogprob(token=token, logprob=_finite(value))
+        for key, value in _entries(entry)
+        for token in (_token(key),)
+        if token is not None
     ]
     return tuple(sorted(found, key=lambda e: -math.inf if e.logprob is None else e.logprob, reverse=True))
+
+
+def _entries(entry: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(entry, dict):
+        yield from entry.items()
+    elif isinstance(entry, list):
+        for item in entry:
+            if isinstance(item, dict):
+                yield item.get("token_id", item.get("token")), item.get("logprob")
+            elif isinstance(item, list) and len(item) >= 2:
+                yield item[0], item[1]
+
+
+def _token(key: object) -> int | None:
+    text = str(key).removeprefix("token_id:")
+    return int(text) if text.removeprefix("-").isdecimal() else None
 
 
 def constant_logprob(line: Line) -> float | None:

@@ -60,6 +60,26 @@ def test_a1_a_near_tie(compare: Any) -> None:
     assert done.totals["classes"] == {"near tie": 1}
 
 
+@pytest.mark.parametrize(
+    "top",
+    [
+        {"2": {"5": -0.7, "6": -0.7}},
+        {"2": {"token_id:5": -0.7, "token_id:6": -0.7}},
+        {"2": [{"token_id": 5, "logprob": -0.7}, {"token_id": 6, "logprob": -0.7}]},
+        {"2": [[5, -0.7], [6, -0.7]]},
+        [None, {"5": -0.7, "6": -0.7}],
+    ],
+)
+def test_spellings_of_top_logprobs(compare: Any, top: Any) -> None:
+    done = compare([row(4, 5, top_logprobs=top)], [row(4, 6)])
+    assert (done.pair["class"], done.code) == ("exact tie", 0)
+
+
+@pytest.mark.parametrize("top", [5, "x", [], {}, {"2": None}, {"2": 5}, {"2": {"a": -0.7}}, {"2": [[1]]}])
+def test_logprobs_that_say_nothing(compare: Any, top: Any) -> None:
+    assert compare([row(4, 5, top_logprobs=top)], [row(4, 6)]).pair["class"] == "unknown"
+
+
 def test_a2_one_prompt_however_often_repeated(compare: Any) -> None:
     case = CASES["A2"]
     base = [row(1, 2, 3, text=d) for d in case["base_digests"]]

@@ -32,6 +32,7 @@ ROWS = [
     (", , ,", "72", "stop", "no-answer", None, False, False),
     ("Example: #### 5. Ours: #### 18", "18", "stop", "correct", "18", True, True),
     ("#### 18\n\nQuestion: Ann has 4. #### 7", "18", "stop", "correct", "18", True, False),
+    ("#### 18\nQ: next?\nA: #### 7", "18", "stop", "correct", "18", True, False),
     ("Question: what?\nAnswer: #### 18", "18", "stop", "correct", "18", True, True),
     ("", "18", "length", "no-answer", None, False, False),
     (None, "18", "length", "no-answer", None, False, False),
@@ -55,6 +56,10 @@ def test_rows(
 def test_a_failed_request_is_an_error() -> None:
     found = grade(None, "18", error="timeout")
     assert (found.status, found.note, found.flexible_correct) == ("error", "timeout", False)
+
+
+def test_an_aborted_request_is_an_error() -> None:
+    assert grade(None, "18", finish_reason="abort").status == "error"
 
 
 def test_a_gold_without_a_number_is_refused() -> None:
