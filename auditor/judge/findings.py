@@ -117,7 +117,7 @@ def _load(figures: Figures) -> Iterator[Finding]:
             seen=f"the reference's completions under load equal its own batch-1 ones for {shown}",
             expected="nothing better of a stock engine",
             remedy="a head that varies no more than this is not at fault; what varies is the engine: "
-                "where prompts share a prefix, try --disable-cascade-attn on every arm",
+            "where prompts share a prefix, try --disable-cascade-attn on every arm",
         )
     for replay in figures.replay:
         if replay.differing:

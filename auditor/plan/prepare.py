@@ -14,7 +14,7 @@ from auditor.model.plan import AuditPlan
 from auditor.model.record import Identity
 from auditor.plan import lint
 from auditor.plan.drafts import read_config
-from auditor.plan.encoder import Encoder, LocalEncoder, RemoteEncoder
+from auditor.plan.encoder import LocalEncoder, RemoteEncoder
 from auditor.plan.findings import text_config
 from auditor.plan.prompts import BuiltPrompts, build_prompts
 from auditor.plan.rows import hub_answers
@@ -111,8 +111,11 @@ def _attached(plan: AuditPlan) -> BuiltPrompts:
     assert reference.url is not None
     key = os.environ.get(plan.engine.api_key_env) if plan.engine.api_key_env else None
     model, length = _served_model(reference.url, key)
-    encoder: Encoder = RemoteEncoder(reference.url, model, key)
-    built = build_prompts(plan, encoder, None, length)
+    encoder = RemoteEncoder(reference.url, model, key)
+    try:
+        built = build_prompts(plan, encoder, None, length)
+    finally:
+        encoder.close()
     target = Identity(name="target", source=model, digest=None)
     finding = Finding(
         code="ATTACHED-UNVERIFIED",
