@@ -20,8 +20,9 @@ def write_outputs(record: AuditRecord, run_dir: Path) -> Path:
     _write(report, render(record, evidence))
     _write(run_dir / "junit.xml", junit(record))
     _write(run_dir / "audit.sarif", sarif(record))
-    _write(run_dir / "summary.md", summary(record))
-    append_step_summary(record)
+    text = summary(record)
+    _write(run_dir / "summary.md", text)
+    append_step_summary(text)
     return report
 
 
