@@ -67,13 +67,9 @@ def fingerprint_lengths(count: int, max_model_len: int | None, forbidden: frozen
     longest = min(_LONGEST, (max_model_len or _LONGEST + 1) - 1)
     shortest = min(_SHORTEST, max(2, longest // 2))
     ratio = (longest / shortest) ** (1 / max(1, count - 1))
-    lengths = []
-    for i in range(count):
-        length = min(longest, round(shortest * ratio**i))
-        while length in forbidden and length > 1:
-            length = length + 1 if length < longest else length - 1
-        lengths.append(length)
-    return tuple(lengths)
+    allowed = [n for n in range(2, longest + 1) if n not in forbidden] or [longest]
+    wanted = (shortest * ratio**i for i in range(count))
+    return tuple(min(allowed, key=lambda n: (abs(n - length), n)) for length in wanted)
 
 
 def fingerprint_ids(length: int, vocab_size: int, special: frozenset[int], salt: str) -> tuple[int, ...]:

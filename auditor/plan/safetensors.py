@@ -61,6 +61,8 @@ def _header(file: BinaryIO, size: int) -> dict[str, Tensor]:
     if length > min(size - 8, _LARGEST_HEADER):
         raise BadHeader(f"a header of {length} bytes in a file of {size}")
     entries: Mapping[str, dict[str, object]] = json.loads(file.read(length))
+    if not isinstance(entries, dict):
+        raise BadHeader("the header is no JSON object")
     found, end = {}, 0
     for name, entry in entries.items():
         if name == "__metadata__":
