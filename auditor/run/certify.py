@@ -40,7 +40,7 @@ async def launch_certified(
 
     `characterised` is set when the reference has answered the certification prompts: booting need not wait
     for that, comparing must. Returns the last server that came up (None if none did) and whether its byte
-    agreement may be measured: SAME STATE or INTERMEDIATE. Every attempt stays in the record.
+    agreement is to be measured. Every attempt stays in the record.
     """
     certifying = "certification" in ctx.plan.gates
     attempts = ctx.plan.certification.attempts if certifying and not arm.url else 1
@@ -59,8 +59,12 @@ async def launch_certified(
         ctx.progress.note(f"{launch} against {reference}: {pair.state}: {pair.why}")
         if pair.state in ("SAME STATE", "INTERMEDIATE"):
             return server, True
-        if pair.state != "OTHER STATE" or not repeats_itself(ctx, launch) or attempt == attempts:
-            return server, pair.state == "UNVERIFIED"
+        if pair.state != "OTHER STATE":
+            # A candidate that is not comparable is measured all the same: how it differs is evidence, while
+            # the verdict stays UNCERTIFIED. A control that is not comparable certifies nothing.
+            return server, arm.role == "candidate" or pair.state == "UNVERIFIED"
+        if not repeats_itself(ctx, launch) or attempt == attempts:
+            return server, False
         await ctx.fleet.stop(launch)
         server = None
     return server, False

@@ -13,7 +13,7 @@ from auditor.run.context import Context
 from auditor.run.resume import earlier_launch, live
 
 POSITIONS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-"""Generated positions, 1-based, at which each calibration completion is rescored."""
+"""Generated positions, 1-based, at which each calibration completion is rescored, its last token besides."""
 CALIBRATION = "calibration"
 
 
@@ -84,11 +84,11 @@ def _calibration(evidence: Evidence, phase: str) -> Iterator[Forced]:
     for answer in evidence.answers(phase):
         if not isinstance(answer, Completion) or answer.logprobs is None:
             continue
-        for position in POSITIONS:
-            if position <= min(len(answer.token_ids), len(answer.logprobs)):
-                at = position - 1
-                token, logprob = answer.token_ids[at], answer.logprobs[at]
-                yield CALIBRATION, prompts[answer.prompt], answer.token_ids[:at], token, logprob
+        length = min(len(answer.token_ids), len(answer.logprobs))
+        for position in sorted({p for p in POSITIONS if p < length} | {length} - {0}):
+            at = position - 1
+            token, logprob = answer.token_ids[at], answer.logprobs[at]
+            yield CALIBRATION, prompts[answer.prompt], answer.token_ids[:at], token, logprob
 
 
 async def _score(ctx: Context, server: Server, launch: str, work: tuple[Forced, ...], label: str) -> None:
