@@ -57,7 +57,7 @@ def _config(shape: Shape, **more: object) -> dict[str, object]:
 def _save(tensors: dict[str, Tensor], folder: Path) -> None:
     """bf16 for weights; integer and boolean tensors (d2t, t2d) stay what they are."""
     rows = {
-        name: (tensor.detach().bfloat16() if tensor.is_floating_point() else tensor).contiguous()
+        name: (tensor.detach().bfloat16() if tensor.is_floating_point() else tensor).cpu().contiguous()
         for name, tensor in tensors.items()
     }
     path = folder / "model.safetensors"
@@ -155,14 +155,16 @@ def export_mtp(target: Target, mtp: MTP, tokenizer: Tokenizer, folder: Path) -> 
     _language_model(folder, target.shape, tokenizer)
 
 
-def write_manifest(demo: Path, corpus: Path, root: Path) -> None:
+def write_manifest(demo: Path, corpus: Path, root: Path, machine: str, date: str) -> None:
     """auditor/demo/MANIFEST.toml: provenance, and size and sha256 of every artefact."""
     lines = [
         "# The demo's trained models and test problems. Written by tools/demo_model/train.py.",
         "[provenance]",
         'origin = "trained from scratch by tools/demo_model on problems generated there"',
         'licence = "Apache-2.0, as the project"',
-        'command = "python tools/demo_model/train.py --all"',
+        f'machine = "{machine}"',
+        f'date = "{date}"',
+        'command = "python tools/demo_model/train.py --all (README.md there: devices and seeds)"',
         "",
     ]
     files = [path for name in ("target", "head", "mtp") for path in sorted((demo / name).glob("*"))]

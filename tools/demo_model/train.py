@@ -52,10 +52,8 @@ def load_draft(name: str) -> Draft:
 
 def make_target() -> None:
     """Tokenizer and target."""
-    WORK.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer()
-    target = train_target(tokenizer, Recipe(), say, WORK / "target.checkpoint.pt")
-    torch.save(target.state_dict(), WORK / "target.pt")
+    target = train_target(tokenizer, Recipe(), say)
     export_target(rounded(target), tokenizer, DEMO / "target")
 
 
@@ -101,16 +99,25 @@ def main() -> None:
         default=1,
         help="CPU threads of PyTorch (default 1: on a busy machine two are slower)",
     )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     chosen = list(STAGES) if options.all else [name for name in STAGES if name in options.stage]
     if not chosen:
         parser.error("nothing to do: give --all or --stage")
     torch.set_num_threads(options.threads)
+    torch.set_default_device(options.device)
     for name in chosen:
         started = time.monotonic()
         STAGES[name]()
         say(f"{name}: done in {time.monotonic() - started:.0f} s")
-    write_manifest(DEMO, CORPUS, ROOT)
+    machine = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {options.threads} threads"
+    write_manifest(
+        DEMO,
+        CORPUS,
+        ROOT,
+        f"{machine}, PyTorch {torch.__version__}",
+        time.strftime("%Y-%m-%d", time.gmtime()),
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from torch import Tensor
 STEPS = 3
 STEP_DECAY = 0.8
 DRAFT_VOCABULARY = 192
-RECIPE = Recipe(steps=1400, rate=2e-3, warmup=50)
+RECIPE = Recipe(steps=1500, batch=24, rate=2e-3, warmup=50)
 
 
 def draft_tokens(tokenizer: Tokenizer, samples: int = 20_000) -> Tensor:
