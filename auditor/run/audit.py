@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,10 +13,12 @@ from auditor.clock import RealClock
 from auditor.engine.preflight import check_host
 from auditor.errors import AuditError, InvalidPlan
 from auditor.model.judgement import Judgement, Verdict
+from auditor.model.phase import Phase
 from auditor.model.plan import AuditPlan
 from auditor.model.record import AuditRecord, Event, Identity
 from auditor.plan.prepare import prepare
 from auditor.record.environment import environment
+from auditor.record.lines import storage_error
 from auditor.record.store import Recorder
 from auditor.report.progress import Progress
 from auditor.run.context import Context
@@ -89,7 +91,7 @@ def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None
     """All stages with servers. How it ended, and why if not well."""
     clock = RealClock(recorder.offset_s)
     fleet = Fleet(recorder.plan, recorder.run_dir, recorder, clock, progress)
-    finished = {p.id: p for p in recorder.state.phases.values() if p.state in ("done", "void")}
+    finished = {p.id: p for p in recorder.state.phases.values() if _is_final(p, recorder)}
     for launch in recorder.state.launches.values():
         fleet.seen(launch)
     ctx = Context(recorder.plan, recorder.prompts, recorder, fleet, clock, progress, finished)
@@ -99,8 +101,7 @@ def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None
         try:
             await stages.run()
         finally:
-            # Shielded: a second Ctrl-C must not leave servers behind.
-            await asyncio.shield(fleet.close())
+            await _through(fleet.close(), "servers are being stopped, a moment", progress)
 
     try:
         asyncio.run(until_signal(work()))
@@ -108,6 +109,8 @@ def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None
         return "interrupted", "stopped by a signal; `audit resume DIR` goes on"
     except AuditError as error:
         return "error", str(error)
+    except OSError as error:  # a full disk meets logs, samples and caches as well as the record
+        return "error", str(storage_error(error, error.filename or "the run folder"))
     except Exception as fault:  # recorded, so that nothing measured is lost; the exit code is ERROR
         recorder_note = "".join(traceback.format_exception(fault))
         (recorder.run_dir / "traceback.txt").write_text(recorder_note, encoding="utf-8")
@@ -115,6 +118,24 @@ def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None
     if stages.failures:
         return "error", "; ".join(f"{arm}: {why}" for arm, why in stages.failures.items())
     return "complete", None
+
+
+def _is_final(phase: Phase, recorder: Recorder) -> bool:
+    """Whether a phase of an earlier process is over: void, or every request of it brought a completion.
+    Requests that failed are asked again when somebody resumes."""
+    if phase.state == "void":
+        return True
+    return phase.state == "done" and len(recorder.done(phase.id)) >= phase.planned
+
+
+async def _through(work: Coroutine[None, None, None], told: str, progress: Progress) -> None:
+    """Await `work` to its end whatever cancels the caller meanwhile: a second Ctrl-C leaves no server."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            progress.note(told)
 
 
 def no_verdict(error: str, detail: str) -> Judgement:

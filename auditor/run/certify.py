@@ -14,6 +14,20 @@ from auditor.run.context import Context
 from auditor.run.resume import go_on
 
 
+class ReferenceState:
+    """What other arms wait for. `launch` is the reference's id from `ready` on."""
+
+    def __init__(self) -> None:
+        self.launch: str | None = None
+        self.ready = asyncio.Event()
+        self.characterised = asyncio.Event()
+        """Set when the reference has answered the certification prompts."""
+
+    def is_ready(self, launch: str) -> None:
+        self.launch = launch
+        self.ready.set()
+
+
 async def characterise(ctx: Context, arm: Arm, server: Server) -> None:
     """Fingerprint the launch and let it answer the certification prompts twice."""
     launch = server.launch.restart_of or server.launch.id
@@ -33,18 +47,18 @@ def repeats_itself(ctx: Context, launch: str) -> bool:
     return measured.agreement.n == 0 or measured.agreement.k == measured.agreement.n
 
 
-async def launch_certified(
-    ctx: Context, arm: Arm, reference: str, characterised: asyncio.Event
-) -> tuple[Server | None, bool]:
+async def launch_certified(ctx: Context, arm: Arm, state: ReferenceState) -> tuple[Server | None, bool]:
     """Launch `arm` until its state is the reference's, at most `certification.attempts` times.
 
-    `characterised` is set when the reference has answered the certification prompts: booting need not wait
-    for that, comparing must. Returns the last server that came up (None if none did) and whether its byte
-    agreement is to be measured. Every attempt stays in the record.
+    Booting waits for the reference only where its caches are copied; comparing waits always. Returns the
+    last server that came up (None if none did) and whether its byte agreement is to be measured. Every
+    attempt stays in the record.
     """
     certifying = "certification" in ctx.plan.gates
     attempts = ctx.plan.certification.attempts if certifying and not arm.url else 1
-    cache_from = reference if ctx.plan.pin == "snapshot" else None
+    if ctx.plan.pin == "snapshot":
+        await state.ready.wait()
+    cache_from = state.launch if ctx.plan.pin == "snapshot" else None
     server = await go_on(ctx, arm)
     for attempt in range(1, attempts + 1):
         server = server or await _launch(ctx, arm, cache_from, last=attempt == attempts)
@@ -53,7 +67,8 @@ async def launch_certified(
         await characterise(ctx, arm, server)
         if not certifying:
             return server, True
-        await characterised.wait()
+        await state.characterised.wait()
+        reference = str(state.launch)
         launch = server.launch.restart_of or server.launch.id
         pair = _certify_pair(ctx, reference, launch)
         ctx.progress.note(f"{launch} against {reference}: {pair.state}: {pair.why}")

@@ -1,7 +1,7 @@
 """Stages 2 to 7 of the protocol, in order, over all arms.
 
 Every arm is one coroutine: bring its server up, certify it, measure. What they wait for:
-  - others start when the reference is ready (they may copy its caches) and are certified when it has answered
+  - where caches are copied, others start when the reference is ready; they are certified when it has answered
     the certification prompts;
   - byte-exact stages wait until a control is certified; accuracy does not;
   - servers on one accelerator take turns (run/devices.py).
@@ -17,7 +17,7 @@ from auditor.errors import EngineError
 from auditor.measure.phases import PhaseSpec
 from auditor.model.plan import Arm
 from auditor.run import stages
-from auditor.run.certify import characterise, launch_certified, repeats_itself
+from auditor.run.certify import ReferenceState, characterise, launch_certified, repeats_itself
 from auditor.run.context import Context
 from auditor.run.resume import earlier_launch, go_on
 from auditor.run.second_pass import second_pass
@@ -31,9 +31,7 @@ class Sequence:
         self.failures: dict[str, str] = {}
         self.reference = next(a for a in ctx.plan.arms if a.role == "reference")
         self.others = tuple(a for a in ctx.plan.arms if a.role != "reference")
-        self.reference_launch: str | None = None
-        self._ready = asyncio.Event()
-        self._characterised = asyncio.Event()
+        self.reference_state = ReferenceState()
         self._control_decided = asyncio.Event()
         self._byte_exact = True
         """False once no control could be certified: stages 4 to 6 end."""
@@ -49,8 +47,8 @@ class Sequence:
                 await self._stop(arm)
         else:
             await self._together()
-        if self._byte_exact and self.reference_launch is not None:
-            await second_pass(self.ctx, self.reference_launch)
+        if self._byte_exact and self.reference_state.launch is not None:
+            await second_pass(self.ctx, self.reference_state.launch)
 
     async def _together(self) -> None:
         """All arms at once; the first failure of the reference ends the others."""
@@ -79,21 +77,19 @@ class Sequence:
     async def _reference(self) -> None:
         arm = self.reference
         server = await go_on(self.ctx, arm) or await self.ctx.fleet.launch(arm)
-        self.reference_launch = root_id(server)
-        self._ready.set()
+        launch = root_id(server)
+        self.reference_state.is_ready(launch)
         await characterise(self.ctx, arm, server)
-        self._characterised.set()
-        if "certification" in self.ctx.plan.gates and not repeats_itself(self.ctx, self.reference_launch):
-            self.ctx.progress.note(f"{self.reference_launch} does not repeat itself: byte-exact stages end")
+        self.reference_state.characterised.set()
+        if "certification" in self.ctx.plan.gates and not repeats_itself(self.ctx, launch):
+            self.ctx.progress.note(f"{launch} does not repeat itself: byte-exact stages end")
             self._decide(False)
         if not self.ctx.plan.engine.one_at_a_time:
             await self._control_decided.wait()
         await self._measure(arm, server, byte_exact=self._byte_exact)
 
     async def _other(self, arm: Arm) -> None:
-        await self._ready.wait()
-        assert self.reference_launch is not None
-        server, comparable = await launch_certified(self.ctx, arm, self.reference_launch, self._characterised)
+        server, comparable = await launch_certified(self.ctx, arm, self.reference_state)
         if arm.role == "control":
             self._decide(comparable)
         await self._control_decided.wait()
