@@ -244,6 +244,7 @@ class _Pool:
         self.failures: list[str] = []
         self._queue = [_Job(arm, n) for n in range(1, study.count + 1) for arm in study.arms]
         self._running: list[_Job] = []
+        self._started = 0
         self._changed = asyncio.Condition()
         self._source: str | None = None
         """First observed plain launch with cold caches."""
@@ -312,16 +313,18 @@ class _Pool:
         warm = job.arm.caches == "warm"
         caches = f"caches of {self._source}" if warm else "cold caches"
         where = f", device {seat.device}" if seat.device else ""
-        step = ctx.progress.start(f"{job.launch} of {self.study.count}: starting, {caches}{where}")
+        self._started += 1
+        ctx.progress.note(
+            f"{job.launch}: starting, {caches}{where} (launch {self._started} of {self.study.planned})"
+        )
         try:
             server = await self.fleet.launch_at(
                 seat, plan.arm(job.arm.name), job.number, self._source if warm else None
             )
         except EngineError as error:
-            step.finish("failed")
             ctx.progress.note(str(error))
             return str(error)
-        step.finish("ready")
+        ctx.progress.note(f"{job.launch}: ready after {numbers.seconds(server.launch.ready_s)}")
         try:
             await ctx.fingerprint(server)
             for spec in self._work(server.launch.id, job.arm.name):
