@@ -12,7 +12,7 @@ from auditor.report import numbers
 from auditor.report.html import lay_out
 from auditor.report.parts import Block, Code, Fold, Heading, Note, Section, Table, Tone, mono
 from auditor.report.sections import launches as sections
-from auditor.report.sections import provenance
+from auditor.report.sections import provenance, tuning
 from auditor.report.view import TARGET_LABELS
 from auditor.report.visible import block, plain
 
@@ -60,10 +60,10 @@ def page(study: LaunchStudy) -> Page:
         sections=(
             sections.states(study),
             sections.matrix(study),
-            sections.kernels(study),
+            tuning.kernels(study),
             sections.launches(study),
             sections.settings(study),
-            sections.diaries(study),
+            tuning.diaries(study),
             _findings(study),
             provenance.time(study),
             _provenance(study),
@@ -180,7 +180,7 @@ def _kernels(study: LaunchStudy) -> list[str]:
         return []
     lines = ["", "Tuned differently between states"]
     for k in telling[:5]:
-        short = sections.differing_fields([c for s in k.choices for c in s.chosen])
+        short = tuning.differing_fields([c for s in k.choices for c in s.chosen])
         chose = "; ".join(f"{s.state} {', '.join(short[c] for c in s.chosen)}" for s in k.choices)
         race = (
             f" ({' against '.join(numbers.number(t, 2) for t in k.race_us)} µs)"

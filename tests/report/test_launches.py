@@ -21,7 +21,7 @@ from auditor.model.record import Environment, FileDigest, Identity
 from auditor.model.study import LaunchStudy, StudyArm, StudyPlan
 from auditor.report.charts.matrix import LEVELS, shade
 from auditor.report.launches import headline, render, summary
-from auditor.report.sections.launches import differing_fields
+from auditor.report.sections.tuning import differing_fields
 from tests.fakes.evidence import EvidenceBuilder, answer_ids, differing
 from tests.report.browser import CHROMIUM, Browser
 from tests.report.test_html import Page
