@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from auditor.judge.figures import Figures
 from auditor.judge.gate.agreement import agreement
+from auditor.judge.gate.baseline import baseline
 from auditor.judge.gate.certification import certification
 from auditor.judge.gate.common import RESUME, gate
 from auditor.judge.gate.load import invariance
@@ -32,4 +33,6 @@ def gates(figures: Figures) -> tuple[Gate, ...]:
         if name in plan.gates:
             found: Sequence[Gate] = tuple(ask(figures))
             asked += found
+    if plan.gates and plan.baseline is not None:
+        asked += baseline(figures)
     return tuple(asked)

@@ -142,6 +142,15 @@ class AccuracyPlan(Model, frozen=True, kw_only=True):
         return f"{self.corpus.name}+{self.shots}shot"
 
 
+class BaselinePlan(Model, frozen=True, kw_only=True):
+    """An earlier audit that this one is compared with: regressions become the gates `baseline/<arm>`."""
+
+    path: str
+    """Its run folder, read before the first server starts; what is kept of it is baseline.json."""
+    max_acceptance_drop: float = 0.05
+    """Largest relative drop of the acceptance length that is no regression, a fraction."""
+
+
 class AuditPlan(Model, frozen=True, kw_only=True):
     """The whole audit. Empty `gates` is refused: no checks is not a pass."""
 
@@ -163,6 +172,7 @@ class AuditPlan(Model, frozen=True, kw_only=True):
     gates: tuple[GateName, ...] = GATES
     min_acceptance_length: float = 1.05
     """Bound of the head-ran gate, tokens per step."""
+    baseline: BaselinePlan | None = None
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""

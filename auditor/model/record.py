@@ -3,6 +3,7 @@
 Folder of a run
   plan.json           the resolved AuditPlan, written first
   prompts.jsonl       every Prompt, written before the first server starts
+  baseline.json       Baseline, only with --baseline; written before the first server starts
   journal.jsonl       one Event a line, append-only
   completions.jsonl   one Answer a line, append-only
   launches/<id>/      log, command, caches of one launch
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
 from auditor.model.base import EnvVar, Model
+from auditor.model.baseline import Baseline
 from auditor.model.completion import Answer, Prompt, Score
 from auditor.model.judgement import Finding, Judgement
 from auditor.model.launch import Fingerprint, Launch
@@ -115,7 +117,8 @@ class AuditRecord(Model, frozen=True, kw_only=True):
     notes: tuple[StageNote, ...]
     resumed: tuple[Resumed, ...]
     files: tuple[FileDigest, ...]
-    """prompts.jsonl, completions.jsonl and journal.jsonl as they were when this document was written."""
+    """The raw files as they were when this document was written: prompts.jsonl, completions.jsonl,
+    journal.jsonl, plan.json, and baseline.json where there is one."""
     judgement: Judgement
 
 
@@ -144,6 +147,11 @@ class Evidence(Protocol):
     def scores(self) -> Sequence[Score]: ...
     @property
     def findings(self) -> Sequence[Finding]: ...
+    @property
+    def baseline(self) -> Baseline | None:
+        """What the plan's baseline showed; None without one."""
+        ...
+
     def prompts(self, corpus: str | None = None) -> Sequence[Prompt]: ...
     def answers(self, phase: str) -> Iterator[Answer]:
         """Answers of one phase in the order recorded. May read lazily from disk."""

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from auditor.errors import InvalidPlan
+from auditor.model.baseline import IdentityDigest
 from auditor.model.record import FileDigest, Identity
 
 _SKIPPED_FOLDERS = frozenset({"__pycache__"})
@@ -27,6 +28,13 @@ def combined(files: Iterable[FileDigest]) -> str:
     lines = sorted(f"{file.path}\0{file.sha256}" for file in files)
     text = "".join(f"{sha}  {path}\n" for path, sha in (line.split("\0") for line in lines))
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def identity_digests(identities: Iterable[Identity]) -> tuple[IdentityDigest, ...]:
+    """Identities without their lists of files."""
+    return tuple(
+        IdentityDigest(name=i.name, source=i.source, revision=i.revision, digest=i.digest) for i in identities
+    )
 
 
 def identify(

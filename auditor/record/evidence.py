@@ -13,6 +13,7 @@ from typing import IO, Any, Generic, Literal, TypeVar, overload
 import msgspec
 
 from auditor.errors import RecordError
+from auditor.model.baseline import Baseline
 from auditor.model.completion import Answer, Prompt, Score
 from auditor.model.judgement import Finding
 from auditor.model.launch import Fingerprint, Launch
@@ -100,6 +101,10 @@ class StoredEvidence:
         self.status: Status = status
         self.error = error
         self._unpacked: list[IO[bytes]] = []
+        self.baseline: Baseline | None = None
+        """baseline.json, where the plan names a baseline."""
+        if plan.baseline is not None:
+            self.baseline = read_json(self.raw_file("baseline.json"), Baseline)
         self._state = self._fold(record)
         self._prompts_path = self.raw_file("prompts.jsonl")
         self._completions_path = self.raw_file("completions.jsonl")

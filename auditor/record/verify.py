@@ -15,6 +15,7 @@ from auditor.errors import RecordError
 from auditor.model.base import Model
 from auditor.model.plan import AuditPlan
 from auditor.model.record import AuditRecord, FileDigest
+from auditor.record.digests import identity_digests
 from auditor.record.evidence import StoredEvidence, read_record
 from auditor.record.lines import read_lines
 from auditor.record.state import fold_journal
@@ -161,7 +162,20 @@ def _check_copies(evidence: StoredEvidence, record: AuditRecord) -> str | None:
             where = first_difference(msgspec.to_builtins(recorded), msgspec.to_builtins(replayed), name)
             return f"audit.json does not follow from journal.jsonl at {where}"
     plan = msgspec.json.decode(evidence.raw_file("plan.json").read_bytes(), type=AuditPlan)
-    return None if plan == record.plan else "audit.json holds another plan than plan.json"
+    if plan != record.plan:
+        return "audit.json holds another plan than plan.json"
+    return _check_baseline(evidence, record)
+
+
+def _check_baseline(evidence: StoredEvidence, record: AuditRecord) -> str | None:
+    """The comparison rests on baseline.json: it must be listed, and be about this run."""
+    if evidence.baseline is None:
+        return None
+    if not any(file.path == "baseline.json" for file in record.files):
+        return "audit.json lists no digest of baseline.json"
+    if evidence.baseline.identities != identity_digests(record.identities):
+        return "baseline.json names other weights or corpora than audit.json"
+    return None
 
 
 class _Key(msgspec.Struct, frozen=True):

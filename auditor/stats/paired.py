@@ -146,6 +146,16 @@ def mcnemar(candidate_only: int, reference_only: int) -> McNemar:
     return McNemar(exact=min(1.0, 2.0 * tail), mid_p=tail + below)
 
 
+def mcnemar_lower(candidate_only: int, reference_only: int) -> float:
+    """One-sided exact McNemar p of 'the candidate is not lower': P(X ≤ b), X ~ Bin(b + c, 1/2).
+
+    1 without a discordant pair; for b < c half of `mcnemar`'s exact p.
+    """
+    b = require_count("the count 'candidate only'", candidate_only)
+    c = require_count("the count 'reference only'", reference_only)
+    return float(bdtr(b, b + c, 0.5)) if b + c else 1.0
+
+
 def newcombe10(table: PairedTable, confidence: float) -> Interval:
     """Newcombe's method 10: Wilson limits of either arm, squared and added with the φ correlation.
 

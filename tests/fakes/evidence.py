@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from auditor.model.base import EnvVar
+from auditor.model.baseline import Baseline
 from auditor.model.completion import Answer, Completion, Prompt, RequestFailure, Score, TokenLogprob
 from auditor.model.judgement import Finding
 from auditor.model.launch import Diary, Fingerprint, FingerprintPrompt, KernelChoice, Launch, Setting, Timing
@@ -53,6 +54,7 @@ class MemoryEvidence:
         self.fingerprints: list[Fingerprint] = []
         self.scores: list[Score] = []
         self.findings: list[Finding] = []
+        self.baseline: Baseline | None = None
         self.all_prompts: list[Prompt] = []
         self.by_phase: dict[str, list[Answer]] = {}
         self.reads = 0
