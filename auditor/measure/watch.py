@@ -119,14 +119,17 @@ def summarise(
     sent_s: Sequence[float] = (),
     admission_s: float | None = None,
 ) -> ConcurrencySummary:
-    """The steady phase: samples during which the client itself had exactly `asked` requests in flight.
-    Ramp and tail are left out; without a steady sample nothing is claimed.
+    """The steady phase: samples during which the client itself had exactly `asked` requests in flight, from
+    the first one at which the level was reached. Ramp and tail are left out; where the level was never
+    reached, all count; without a steady sample nothing is claimed.
 
     A sample holds the level when the running requests and those on their way (sent, in ascending
     `sent_s`, within the last `admission_s`) reach it. Requests that wait were admitted and found no
     place, so they are not on their way: a server with fewer slots never holds the level.
     """
     steady = [sample for sample in samples if sample.in_flight == asked]
+    reached = next((i for i, sample in enumerate(steady) if sample.running >= asked), 0)
+    steady = steady[reached:]
     running = [sample.running for sample in steady]
     span = steady[-1].at_s - steady[0].at_s if len(steady) > 1 else 0.0
     held = [

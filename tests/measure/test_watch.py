@@ -84,10 +84,11 @@ def samples(*rows: tuple[float, int, int, int]) -> list[ConcurrencySample]:
 def test_steady_phase_leaves_out_ramp_and_tail() -> None:
     found = summarise(
         samples(
-            (0.0, 1, 0, 1), (0.1, 3, 0, 4), (0.2, 4, 0, 4), (0.3, 4, 1, 4), (0.4, 4, 0, 4), (0.5, 2, 0, 2)
+            (0.0, 1, 0, 1), (0.1, 3, 0, 4), (0.2, 4, 0, 4), (0.3, 3, 1, 4), (0.4, 4, 0, 4), (0.5, 4, 0, 4),
+            (0.6, 2, 0, 2),
         ),
         4,
-    )
+    )  # fmt: skip
     assert found.samples == 4
     assert found.rate_hz == pytest.approx(10.0)
     assert found.mean_running == pytest.approx(3.75)

@@ -93,7 +93,7 @@ def _usable(name: str, mine: dict[int, Invariance], base: dict[int, Invariance],
 def _problem(level: Invariance) -> str | None:
     if not level.held:
         got = "an unknown number" if level.achieved is None else str(level.achieved)
-        return f"{level.arm} was running {got}, not {level.level}"
+        return f"{level.arm} did not hold {level.level} running (median {got})"
     if level.preemptions:
         return f"{level.arm} had {level.preemptions} preemptions"
     if level.errors:
