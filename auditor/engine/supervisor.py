@@ -93,6 +93,7 @@ def _end(group: int, grace_s: float) -> None:
     """TERM, wait, KILL, wait: until nothing of the engine lives."""
     deadline = time.monotonic() + grace_s
     _signal(group, signal.SIGTERM)
+    _signal(group, signal.SIGCONT)  # a stopped process takes TERM only when it goes on
     while _ours(group) and time.monotonic() < deadline:
         time.sleep(_POLL_S / 4)
         _reap(group)

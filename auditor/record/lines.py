@@ -9,6 +9,7 @@ never `done` on disk before its completions are.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import threading
@@ -18,6 +19,8 @@ from pathlib import Path
 from auditor.errors import StorageError
 
 _MAX_BATCH = 256
+DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+"""Refusals of a disk, as against those of a network or a wrong path."""
 
 
 class _Sync:

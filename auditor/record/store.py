@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from auditor.errors import InvalidPlan, RecordError, StorageError
+from auditor.model.baseline import Baseline
 from auditor.model.completion import Answer, Completion, Prompt
 from auditor.model.judgement import Judgement
 from auditor.model.plan import AuditPlan
@@ -23,6 +24,8 @@ from auditor.record.state import JournalState, decode_line, fold_journal
 
 PLAN, PROMPTS, JOURNAL = "plan.json", "prompts.jsonl", "journal.jsonl"
 COMPLETIONS, AUDIT, LOCK = "completions.jsonl", "audit.json", ".lock"
+BASELINE = "baseline.json"
+"""Only where the plan names a baseline."""
 STUDY = "study.json"
 """Only in the folder of `audit launches`, which is no audit and cannot be continued."""
 RAW_FILES = (PLAN, PROMPTS, JOURNAL, COMPLETIONS)
@@ -66,8 +69,10 @@ class Recorder:
         self._writer = LineWriter({"journal": run_dir / JOURNAL, "completions": run_dir / COMPLETIONS})
 
     @classmethod
-    def create(cls, run_dir: Path, plan: AuditPlan, prompts: Sequence[Prompt]) -> Recorder:
-        """A new run folder with plan.json and prompts.jsonl on disk.
+    def create(
+        cls, run_dir: Path, plan: AuditPlan, prompts: Sequence[Prompt], baseline: Baseline | None = None
+    ) -> Recorder:
+        """A new run folder with plan.json, prompts.jsonl and, where there is one, baseline.json on disk.
 
         Raises InvalidPlan when the folder exists and is not empty, StorageError when it cannot be written.
         """
@@ -87,6 +92,8 @@ class Recorder:
         lock = _lock(run_dir)
         try:
             _write_whole(run_dir / PROMPTS, b"".join(msgspec.json.encode(p) + b"\n" for p in prompts))
+            if baseline is not None:
+                _write_whole(run_dir / BASELINE, msgspec.json.encode(baseline) + b"\n")
             _write_whole(run_dir / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
             return cls(run_dir, plan, prompts, lock, JournalState(), {})
         except BaseException:
@@ -222,7 +229,8 @@ class Recorder:
 
     def raw_files(self) -> tuple[FileDigest, ...]:
         """Digests of the raw files as they are now."""
-        return tuple(digest_file(self.run_dir / name, name) for name in RAW_FILES)
+        names = RAW_FILES if self.plan.baseline is None else (*RAW_FILES, BASELINE)
+        return tuple(digest_file(self.run_dir / name, name) for name in names)
 
     def write_document(self, name: str, document: msgspec.Struct) -> None:
         """Write one JSON document of the run folder by rename. Raises StorageError, or ValidationError for a
@@ -291,17 +299,30 @@ def _write_whole(path: Path, data: bytes) -> None:
         raise storage_error(err, path.name) from err
 
 
-def _refuse_complete(run_dir: Path) -> None:
-    class Status(msgspec.Struct):
-        status: str
+class _Named(msgspec.Struct):
+    name: str
 
+
+class _Judged(msgspec.Struct):
+    verdict: _Named
+
+
+class _Ended(msgspec.Struct):
+    """What resuming needs of an earlier audit.json."""
+
+    status: str
+    judgement: _Judged
+
+
+def _refuse_complete(run_dir: Path) -> None:
     try:
-        status = msgspec.json.decode((run_dir / AUDIT).read_bytes(), type=Status).status
+        ended = msgspec.json.decode((run_dir / AUDIT).read_bytes(), type=_Ended)
     except FileNotFoundError:
         return
     except msgspec.DecodeError as err:
         raise RecordError(f"Cannot read {run_dir / AUDIT}: {err}", expected="an audit record") from err
-    if status == "complete":
+    # ERROR although every stage ran: requests failed, and can be asked again
+    if ended.status == "complete" and ended.judgement.verdict.name != "ERROR":
         raise RecordError(
             f"The audit in {run_dir} is complete",
             expected="an interrupted or failed audit to continue",

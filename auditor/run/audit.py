@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import traceback
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from auditor.model.phase import Phase
 from auditor.model.plan import AuditPlan
 from auditor.model.record import AuditRecord, Event, Identity
 from auditor.plan.prepare import prepare
+from auditor.record.baseline import kept_baseline
 from auditor.record.environment import environment
-from auditor.record.lines import storage_error
+from auditor.record.lines import DISK, storage_error
 from auditor.record.store import Recorder
 from auditor.report.progress import Progress
 from auditor.run.context import Context
@@ -45,7 +47,8 @@ def audit(plan: AuditPlan, run_dir: Path, command: Sequence[str], progress: Prog
         raise InvalidPlan("the plan has no gates", expected="at least one", todo="no checks is not a pass")
     findings = check_host(plan, run_dir)
     frozen = prepare(plan)
-    recorder = Recorder.create(run_dir, plan, frozen.prompts)
+    baseline = kept_baseline(plan, frozen.prompts, frozen.identities)
+    recorder = Recorder.create(run_dir, plan, frozen.prompts, baseline)
     for finding in (*findings, *frozen.findings):
         recorder.event(Event(finding=finding))
     return _run(recorder, frozen.identities, command, progress)
@@ -109,11 +112,13 @@ def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None
         return "interrupted", "stopped by a signal; `audit resume DIR` goes on"
     except AuditError as error:
         return "error", str(error)
-    except OSError as error:  # a full disk meets logs, samples and caches as well as the record
-        return "error", str(storage_error(error, error.filename or "the run folder"))
     except Exception as fault:  # recorded, so that nothing measured is lost; the exit code is ERROR
+        if isinstance(fault, OSError) and fault.errno in DISK:
+            # logs, samples and caches meet a full disk as well as the record does
+            return "error", str(storage_error(fault, fault.filename or "the run folder"))
         recorder_note = "".join(traceback.format_exception(fault))
-        (recorder.run_dir / "traceback.txt").write_text(recorder_note, encoding="utf-8")
+        with contextlib.suppress(OSError):
+            (recorder.run_dir / "traceback.txt").write_text(recorder_note, encoding="utf-8")
         return "error", f"the auditor failed: {type(fault).__name__}: {fault} (traceback.txt)"
     if stages.failures:
         return "error", "; ".join(f"{arm}: {why}" for arm, why in stages.failures.items())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from auditor.model.record import AuditRecord
 from auditor.record.evidence import StoredEvidence
+from auditor.record.lines import storage_error
 from auditor.report.html import render
 from auditor.report.junit import junit
 from auditor.report.markdown import append_step_summary, summary
@@ -28,5 +29,9 @@ def write_outputs(record: AuditRecord, run_dir: Path) -> Path:
 
 def _write(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".part")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise storage_error(error, path.name) from error

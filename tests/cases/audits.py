@@ -23,11 +23,24 @@ from auditor.model.record import AuditRecord
 from tests.fakes.fake_vllm import install, write_target
 
 NARROW = (
-    "--display=none --agreement-corpora=sums --limit=8 --max-tokens=24 --certification-prompts=12 "
-    "--certification-max-tokens=12 --fingerprint-prompts=2 --levels=2 --invariance-prompts=8 "
-    "--accuracy-corpus=sums --accuracy-limit=64 --accuracy-max-tokens=12 --shots=0 --pin=none "
-    "--request-timeout=30 --engine-env=OMP_NUM_THREADS=1 --engine-env=VLLM_CPU_KVCACHE_SPACE=0.01"
-).split()
+    "--display=none",
+    "--agreement-corpora=sums",
+    "--limit=8",
+    "--max-tokens=24",
+    "--certification-prompts=12",
+    "--certification-max-tokens=12",
+    "--fingerprint-prompts=2",
+    "--levels=2",
+    "--invariance-prompts=8",
+    "--accuracy-corpus=sums",
+    "--accuracy-limit=64",
+    "--accuracy-max-tokens=12",
+    "--shots=0",
+    "--pin=none",
+    "--request-timeout=30",
+    "--engine-env=OMP_NUM_THREADS=1",
+    "--engine-env=VLLM_CPU_KVCACHE_SPACE=0.01",
+)
 """Every stage small; the two variables let two scripted servers work at once and need no memory."""
 
 

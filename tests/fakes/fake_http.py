@@ -18,6 +18,8 @@ from tests.fakes.fake_work import State, generate
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    # header and body leave as two packets; the second would wait 40 ms for the first one's acknowledgement
     disable_nagle_algorithm = True  # header and body are two writes: 40 ms a reply with Nagle
     server: Any
 

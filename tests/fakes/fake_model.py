@@ -103,11 +103,12 @@ class Model:
         """(id, logprob) best first; `said`, the server's own choice, leads."""
         first, second = self.choices(ids)
         other = second if said == first else first
-        jitter = float32(-0.5 - 0.5 * unit("bits", self.bits, tuple(ids)))
+        # low enough that the listed probabilities sum to less than 1 whatever the margin is
+        jitter = float32(-0.8 - 0.5 * unit("bits", self.bits, tuple(ids)))
         margin = self.margin(ids)
         pairs = [(said, jitter), (other, float32(jitter - margin))]
         fill = [t for t in (*ALPHABET, EOS) if t not in (said, other)]
-        pairs += [(t, float32(jitter - margin - 1.0 - 0.5 * i)) for i, t in enumerate(dict.fromkeys(fill))]
+        pairs += [(t, float32(jitter - margin - 3.0 - 0.5 * i)) for i, t in enumerate(dict.fromkeys(fill))]
         return pairs[: max(count, 1)]
 
     def prompt_logprob(self, ids: list[int], position: int) -> float:

@@ -73,7 +73,7 @@ Faults (defaults in brackets):
  cold [null]              {"cached": 32}: a prompt's first request is answered otherwise (at token 2), with 0
                            cached tokens; later ones with that many
  cascade [false]          requests differ while others run, unless --disable-cascade-attn is given
- rescore_off_from [null]  contexts of so many tokens and more are rescored to the second choice
+ rescore_off_from [null]  contexts of so many tokens and more are rescored to a third token
  logprobs_500 [false]     rescoring requests are answered with 500
  echo_prompt [false]      the text repeats the prompt and ends it in a replacement character
  text_suffix [""]         added to the text, not to the ids

@@ -112,7 +112,7 @@ def generate(s: State, prompt: list[int], body: dict[str, Any], crowd: int, numb
         off = s.f.get("rescore_off_from")
         rescoring = max_tokens == 1 and not body.get("prompt_logprobs")
         if off is not None and rescoring and len(context) >= int(off):
-            token = swap(model, context, None)
+            token = next(t for t in b"#$%" if t not in model.choices(context))
         if other_at == len(ids) + 1:
             token = swap(model, context, diverge)
         elif state != model.state and len(ids) == 1:
