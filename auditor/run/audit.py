@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,7 @@ from auditor.report.progress import Progress
 from auditor.run.context import Context
 from auditor.run.fleet import Fleet
 from auditor.run.sequence import Sequence as Stages
-from auditor.run.signals import until_signal
+from auditor.run.signals import through, until_signal
 
 Status = Literal["complete", "interrupted", "error"]
 
@@ -104,7 +104,7 @@ def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None
         try:
             await stages.run()
         finally:
-            await _through(fleet.close(), "servers are being stopped, a moment", progress)
+            await through(fleet.close(), "servers are being stopped, a moment", progress.note)
 
     try:
         asyncio.run(until_signal(work()))
@@ -131,16 +131,6 @@ def _is_final(phase: Phase, recorder: Recorder) -> bool:
     if phase.state == "void":
         return True
     return phase.state == "done" and len(recorder.done(phase.id)) >= phase.planned
-
-
-async def _through(work: Coroutine[None, None, None], told: str, progress: Progress) -> None:
-    """Await `work` to its end whatever cancels the caller meanwhile: a second Ctrl-C leaves no server."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            progress.note(told)
 
 
 def no_verdict(error: str, detail: str) -> Judgement:

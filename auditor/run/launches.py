@@ -37,11 +37,12 @@ from auditor.run import stages
 from auditor.run.context import Context
 from auditor.run.devices import MEMORY_SHARE
 from auditor.run.fleet import Fleet
-from auditor.run.signals import until_signal
+from auditor.run.signals import through, until_signal
 from auditor.stats.sprt import SequentialTest
 
 Status = Literal["complete", "interrupted", "error"]
 LAUNCHES, PAGE = "launches.json", "launches.html"
+STOPPING = "servers are being stopped, a moment"
 HOPELESS = 2
 """An arm is given up when so many of its launches failed and none was observed."""
 
@@ -103,8 +104,7 @@ def _measure(recorder: Recorder, study: StudyPlan, progress: Progress) -> tuple[
         try:
             await pool.run()
         finally:
-            # Shielded: a second Ctrl-C must not leave servers behind.
-            await asyncio.shield(fleet.close())
+            await through(fleet.close(), STOPPING, progress.note)
 
     try:
         asyncio.run(until_signal(work()))
@@ -335,7 +335,8 @@ class _Pool:
             ctx.progress.note(str(error))
             return str(error)
         finally:
-            await asyncio.shield(self.fleet.stop(server.launch.id))
+            if await through(self.fleet.stop(server.launch.id), STOPPING, ctx.progress.note):
+                raise asyncio.CancelledError
         self._tell(server.launch.id)
         return None
 

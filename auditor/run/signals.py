@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 
 async def until_signal(work: Coroutine[None, None, None]) -> None:
@@ -19,3 +19,19 @@ async def until_signal(work: Coroutine[None, None, None]) -> None:
     finally:
         for number in caught:
             loop.remove_signal_handler(number)
+
+
+async def through(work: Coroutine[None, None, None], told: str, note: Callable[[str], None]) -> bool:
+    """Await `work` to its end whatever cancels the caller meanwhile: a second Ctrl-C leaves no server.
+
+    Each cancellation is answered with `note(told)`; returns whether there was one, for the caller to obey.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+            note(told)
+    return cancelled

@@ -209,7 +209,8 @@ def test_several_at_once(capsys: Capture, tmp_path: Path) -> None:
     assert second.started_s < first.ended_s, "the second started while the first was measured"
 
 
-def test_a_signal_keeps_what_was_measured(capsys: Capture, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_keeps_what_was_measured(capsys: Capture, tmp_path: Path, times: int) -> None:
     script = {"arms": {"plain": [A, A | {"latency_ms": 300}]}}
     run_dir = tmp_path / "run"
 
@@ -217,7 +218,9 @@ def test_a_signal_keeps_what_was_measured(capsys: Capture, tmp_path: Path) -> No
         journal = run_dir / "journal.jsonl"
         while not (journal.exists() and b'"certify/plain-2/pass1"' in journal.read_bytes()):
             time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
 
     watcher = threading.Thread(target=interrupt_second_launch)
     watcher.start()
