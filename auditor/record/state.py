@@ -29,6 +29,7 @@ class JournalState:
         self.findings: list[Finding] = []
         self.notes: list[StageNote] = []
         self.resumed: list[Resumed] = []
+        self._failed_scores: dict[tuple[str, str, str, int], Score] = {}
         self.last_s = 0.0
         """Latest moment mentioned, seconds."""
 
@@ -44,7 +45,7 @@ class JournalState:
         if event.fingerprint is not None:
             self.fingerprints.append(event.fingerprint)
         if event.score is not None:
-            self.scores.append(event.score)
+            self._add_score(event.score)
         if event.finding is not None:
             self.findings.append(event.finding)
         if event.note is not None:
@@ -53,6 +54,15 @@ class JournalState:
         if event.resumed is not None:
             self.resumed.append(event.resumed)
             self._saw(event.resumed.offset_s)
+
+    def _add_score(self, score: Score) -> None:
+        """A score that failed gives way to a later one of the same position; it stays in the file."""
+        key = (score.launch, score.pair_arm, score.prompt, score.position)
+        if (failed := self._failed_scores.pop(key, None)) is not None:
+            self.scores.remove(failed)
+        if score.error is not None:
+            self._failed_scores[key] = score
+        self.scores.append(score)
 
     def _saw(self, *moments: float | None) -> None:
         self.last_s = max(self.last_s, *(m for m in moments if m is not None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import fcntl
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -124,6 +125,7 @@ class Recorder:
         try:
             _refuse_complete(run_dir)
             plan = read_plan(run_dir)
+            _refuse_paths(plan)
             prompts = tuple(
                 decode_line(line, Prompt, PROMPTS, n)
                 for n, (_, line) in enumerate(read_lines(run_dir / PROMPTS), 1)
@@ -297,6 +299,17 @@ def _write_whole(path: Path, data: bytes) -> None:
     except OSError as err:
         partial.unlink(missing_ok=True)
         raise storage_error(err, path.name) from err
+
+
+def _refuse_paths(plan: AuditPlan) -> None:
+    """Arms name folders below the run folder; a plan.json that was edited must not lead out of it."""
+    for arm in plan.arms:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", arm.name) or ".." in arm.name:
+            raise RecordError(
+                f"{PLAN} names an arm {arm.name!r}",
+                expected="letters, digits, dots, dashes and underscores: it names a folder of the run",
+                todo="restore plan.json, or start a new audit",
+            )
 
 
 class _Named(msgspec.Struct):

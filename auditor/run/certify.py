@@ -60,7 +60,8 @@ async def launch_certified(ctx: Context, arm: Arm, state: ReferenceState) -> tup
         await state.ready.wait()
     cache_from = state.launch if ctx.plan.pin == "snapshot" else None
     server = await go_on(ctx, arm)
-    for attempt in range(1, attempts + 1):
+    first = min(server.launch.attempt, attempts) if server is not None else 1
+    for attempt in range(first, attempts + 1):
         server = server or await _launch(ctx, arm, cache_from, last=attempt == attempts)
         if server is None:
             continue

@@ -67,15 +67,16 @@ class Context:
             raise EngineError(f"{server.launch.id} failed during {spec.id}: {phase.reason}")
         return phase
 
-    async def fingerprint(self, server: Server) -> Fingerprint | None:
-        """Fingerprint `server` into the record; None (and a note) where the engine refuses it."""
+    async def fingerprint(self, server: Server, launch: str | None = None) -> Fingerprint | None:
+        """Fingerprint `server` into the record, as that of `launch` where it continues one that has none.
+        None (and a note) where the engine refuses it."""
         prompts = of_corpus(self.prompts, FINGERPRINT)
         if not prompts:
             return None
         started = self.clock.now()
         client = self.fleet.client(server)
         try:
-            fingerprint = await client.fingerprint(prompts, server.launch.id)
+            fingerprint = await client.fingerprint(prompts, launch or server.launch.id)
         finally:
             await client.close()
             self.note("fingerprint", server.launch.id, started)

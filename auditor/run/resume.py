@@ -18,7 +18,9 @@ def earlier_launch(ctx: Context, arm: Arm) -> Launch | None:
     came_up = [
         launch
         for launch in ctx.recorder.state.launches.values()
-        if launch.arm == arm.name and launch.restart_of is None and launch.ready_s is not None
+        if launch.arm == arm.name
+        and launch.restart_of is None
+        and (launch.ready_s is not None or launch.state == "attached")
     ]
     return came_up[-1] if came_up else None
 
@@ -39,11 +41,14 @@ async def live(ctx: Context, arm: Arm, launch: str) -> Server:
         return server
     server = await ctx.fleet.restart(arm, launch)
     before = next((f for f in ctx.recorder.state.fingerprints if f.launch == launch), None)
+    # An earlier process may have ended before its fingerprint: nothing was measured, so this is the first.
+    fresh = before is None and not any(p.launch == launch for p in ctx.recorder.state.phases.values())
     async with ctx.fleet.measuring(arm):
-        after = await ctx.fingerprint(server)
+        after = await ctx.fingerprint(server, launch if fresh else None)
     if before is not None and after is not None and before.digest != after.digest:
+        how = "is another server now" if arm.url else "was restarted from its own caches"
         raise EngineError(
-            f"{launch} was restarted from its own caches and shows another fingerprint",
+            f"{launch} {how} and shows another fingerprint",
             expected="the same launch state",
             todo="start a new audit; what was measured stays in the record",
         )

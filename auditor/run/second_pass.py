@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from auditor.engine.base import Server
+from auditor.errors import EngineError
 from auditor.judge.figures import divergences_to_score
 from auditor.model.completion import Completion, Prompt, Score
 from auditor.model.record import Event, Evidence
@@ -17,15 +18,19 @@ POSITIONS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 CALIBRATION = "calibration"
 
 
-async def second_pass(ctx: Context, reference: str) -> None:
-    """Score what the first pass could not ask for without disturbing it. Nothing diverged: nothing to do."""
+async def second_pass(ctx: Context, reference: str) -> dict[str, str]:
+    """Score what the first pass could not ask for without disturbing it. Nothing diverged: nothing to do.
+
+    Returns why an arm could not be scored, by arm. Raises EngineError when the reference cannot be had.
+    """
     plan = ctx.plan
+    failures: dict[str, str] = {}
     if plan.forensics is None or plan.agreement is None:
-        return
+        return failures
     evidence = ctx.evidence()
     todo = tuple(divergences_to_score(evidence))
     if not todo:
-        return
+        return failures
     arms = {arm.name: arm for arm in plan.arms}
     started = ctx.clock.now()
     reference_arm = next(a for a in plan.arms if a.role == "reference")
@@ -45,15 +50,20 @@ async def second_pass(ctx: Context, reference: str) -> None:
         launch = earlier_launch(ctx, arms[name])
         if launch is None:
             continue
-        server = await live(ctx, arms[name], launch.id)
         work = tuple(item for item in forced if item[0] == name)
         if control_arm is not None and name == control_arm.name:
             work = calibration + work
-        async with ctx.fleet.measuring(arms[name]):
-            await _score(ctx, server, launch.id, work, f"rescoring {name}")
+        try:
+            server = await live(ctx, arms[name], launch.id)
+            async with ctx.fleet.measuring(arms[name]):
+                await _score(ctx, server, launch.id, work, f"rescoring {name}")
+        except EngineError as error:
+            failures[name] = str(error)
+            ctx.progress.note(f"{name}: {error}")
         if plan.engine.one_at_a_time:
             await ctx.fleet.stop(launch.id)
     ctx.note("second pass", "all", started)
+    return failures
 
 
 Forced = tuple[str, Prompt, tuple[int, ...], int | None, float | None]
@@ -92,8 +102,10 @@ def _calibration(evidence: Evidence, phase: str) -> Iterator[Forced]:
 
 
 async def _score(ctx: Context, server: Server, launch: str, work: tuple[Forced, ...], label: str) -> None:
-    """Score each forced prefix once, at batch 1, in the record; what is there already is left out."""
-    have = {(s.launch, s.pair_arm, s.prompt, s.position) for s in ctx.recorder.state.scores}
+    """Score each forced prefix once, at batch 1, in the record; what was scored already is left out. Raises
+    EngineError when the server died meanwhile."""
+    scores = ctx.recorder.state.scores
+    have = {(s.launch, s.pair_arm, s.prompt, s.position) for s in scores if s.error is None}
     work = tuple(w for w in work if (launch, w[0], w[1].id, len(w[2]) + 1) not in have)
     if not work:
         return
@@ -112,6 +124,8 @@ async def _score(ctx: Context, server: Server, launch: str, work: tuple[Forced, 
                 decode_logprob=decoded,
             )
             ctx.recorder.event(Event(score=score))
+            if score.error is not None and (death := server.death()) is not None:
+                raise EngineError(f"{server.launch.id} died while it was scoring: {death}")
             step.update(done, 1)
     finally:
         step.finish()

@@ -48,7 +48,7 @@ class Sequence:
         else:
             await self._together()
         if self._byte_exact and self.reference_state.launch is not None:
-            await second_pass(self.ctx, self.reference_state.launch)
+            self.failures = await second_pass(self.ctx, self.reference_state.launch) | self.failures
 
     async def _together(self) -> None:
         """All arms at once; the first failure of the reference ends the others."""
