@@ -42,17 +42,22 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes(before: Snapshot, after: Snapshot, pairs: Mapping[str, str]) -> tuple[Change, ...]:
-    """All shares that both runs measured, with Holm's p over all paired ones."""
+    """All shares that both runs measured. Holm's p: candidates are one family, the other arms another."""
     found = [
         *_marked("agreement", before.agreement, after.agreement, before, after, pairs),
         *_marked("accuracy", before.grades, after.grades, before, after, pairs),
         *_self_agreement(before, after, pairs),
     ]
-    p_values = {str(i): c.p for i, c in enumerate(found) if c.p is not None}
-    if not p_values:
-        return tuple(found)
-    adjusted = {t.name: t.adjusted for t in multiplicity.holm(p_values, ALPHA)}
-    return tuple(msgspec.structs.replace(c, p_holm=adjusted.get(str(i))) for i, c in enumerate(found))
+    adjusted: dict[int, float] = {}
+    plain = {a.arm for a in after.arms if a.role != "candidate"}
+    # What the drafts did is one question; whether the engine changed under them is another.
+    for family in (True, False):
+        p_values = {
+            str(i): c.p for i, c in enumerate(found) if c.p is not None and (c.arm in plain) is family
+        }
+        if p_values:
+            adjusted |= {int(t.name): t.adjusted for t in multiplicity.holm(p_values, ALPHA)}
+    return tuple(msgspec.structs.replace(c, p_holm=adjusted.get(i)) for i, c in enumerate(found))
 
 
 def series(

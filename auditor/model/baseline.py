@@ -179,7 +179,7 @@ class Change(Model, frozen=True, kw_only=True):
     p_lower: float | None = None
     """Exact McNemar of 'not lower', one-sided; None when unpaired."""
     p_holm: float | None = None
-    """`p` by Holm's method over all tests of this comparison."""
+    """`p` by Holm's method, over the tests of candidates or over those of reference and control."""
 
 
 class NonInferiority(Model, frozen=True, kw_only=True):
@@ -297,6 +297,6 @@ class RunDiff(Model, frozen=True, kw_only=True):
     classes: tuple[ClassChange, ...]
     gates: tuple[GateChange, ...]
     tests: int
-    """Paired tests among `changes`; Holm's method runs over them."""
+    """Paired tests among `changes`."""
     beyond_chance: tuple[str, ...]
     not_compared: tuple[str, ...]

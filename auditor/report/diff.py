@@ -113,7 +113,7 @@ def summary(found: RunDiff, report: str = "") -> str:
         ):
             lines += _part(f"{word}: {arm.arm}", said)
     lines += _part(
-        f"Changed beyond chance (Holm's method, {found.tests} paired tests)",
+        f"Changed beyond chance ({found.tests} paired tests, Holm's method)",
         found.beyond_chance or ("nothing",),
     )
     lines += _part("Not compared, or with limits", found.not_compared)
@@ -138,8 +138,9 @@ def _condition(condition: Condition) -> str:
 
 
 def _state(found: StateChange) -> str:
-    states = f"{found.after_state or 'reference'} after {found.before_state or 'reference'}"
-    return f"{sections.arm_name(found)}: {states}; fingerprints {found.fingerprints}"
+    states = f"{found.after_state or 'no state'} after {found.before_state or 'no state'}; "
+    known = states if found.before_state or found.after_state else ""
+    return f"{sections.arm_name(found)}: {known}fingerprints {found.fingerprints}"
 
 
 def _share(change: Change) -> str:

@@ -29,6 +29,8 @@ BEARING: dict[str, tuple[str, Tone]] = {
     "listed": ("listed", "mute"),
 }
 _MOST_CONDITIONS = 200
+_LONGEST = 44
+"""Characters of a value; the JSON has it in full."""
 
 
 def run_name(label: RunLabel) -> str:
@@ -54,7 +56,12 @@ def findings(found: RunDiff) -> Section:
     blocks.append(Heading("Changed beyond chance"))
     blocks += [Note(text, "warn") for text in found.beyond_chance]
     if not found.beyond_chance:
-        blocks.append(Note(f"Nothing, by Holm's method over {found.tests} paired tests at 5% together."))
+        blocks.append(
+            Note(
+                f"Nothing in {found.tests} paired tests, by Holm's method at 5% for those of candidates "
+                "together and for those of reference and control together."
+            )
+        )
     blocks.append(Heading("What cannot be compared, and what limits a comparison"))
     blocks += [Note(text) for text in found.not_compared] or [
         Note("Nothing: both runs measured the same on the same prompts.")
@@ -81,18 +88,21 @@ def conditions(found: RunDiff) -> Section:
     if shown:
         table = Table(
             "Everything that is not alike.",
-            ("What", "Before", "After", "Bearing"),
-            tuple((mono(c.what), _value(c.before), _value(c.after), _bearing(c)) for c in shown),
+            ("What", "Bearing", "Before", "After"),
+            tuple((mono(c.what), _bearing(c), _value(c.before), _value(c.after)) for c in shown),
             note=f"{rest} more are in the JSON." if rest else "",
         )
     intro = (
-        "Looked at first: a change can be the reason of these instead of the draft's. Digests are SHA-256 of "
+        "Looked at first: what changed can come from these instead of from the draft. Beneath the table stands "
+        "the SHA-256 of each run's audit.json."
     )
-    return Section("conditions", "Conditions", intro + "each run's audit.json.", (table, audits))
+    return Section("conditions", "Conditions", intro, (table, audits))
 
 
 def _value(text: str | None) -> Value:
-    return numbers.ABSENT if text is None else mono(text)
+    if text is None:
+        return numbers.ABSENT
+    return mono(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
 
 
 def _bearing(condition: Condition) -> Cell:
@@ -137,7 +147,7 @@ def shares(found: RunDiff) -> Section:
     figure = Figure(
         "After minus before, 95% intervals; hollow: unpaired.",
         forest.plot(found.changes, styles),
-        _change_table(found.changes),
+        _intervals(found.changes),
         wide=True,
     )
     intro = (
@@ -148,11 +158,22 @@ def shares(found: RunDiff) -> Section:
     return Section("shares", "Agreement, accuracy, load", intro, (figure, _change_table(found.changes)))
 
 
-def _change_table(changes: Sequence[Change]) -> Table:
+def _intervals(changes: Sequence[Change]) -> Table:
     return Table(
         "",
-        ("Arm", "What", "On", "Before", "After", "Gained", "Lost", "Difference", "95% interval", "McNemar p",
-         "Holm's p", "Compared"),
+        ("Arm", "What", "On", "Difference", "95% interval"),
+        tuple(
+            (c.arm, c.what, c.subject, numbers.points(c.difference), numbers.interval_points(c.interval95))
+            for c in changes
+        ),
+        frozenset({3, 4}),
+    )
+
+
+def _change_table(changes: Sequence[Change]) -> Table:
+    return Table(
+        "Prompts gained and lost are those that one run alone has right.",
+        ("Arm", "What", "On", "Before", "After", "Gained", "Lost", "McNemar p", "Holm's p"),
         tuple(
             (
                 c.arm,
@@ -160,18 +181,15 @@ def _change_table(changes: Sequence[Change]) -> Table:
                 c.subject,
                 numbers.proportion(c.before),
                 numbers.proportion(c.after),
-                numbers.integer(c.gained),
+                numbers.integer(c.gained) if c.paired else Cell("unpaired", "warn"),
                 numbers.integer(c.lost),
-                numbers.points(c.difference),
-                numbers.interval_points(c.interval95),
                 numbers.p_value(c.p),
                 Cell(numbers.p_value(c.p_holm), "warn" if c.p_holm is not None and c.p_holm < 0.05 else ""),
-                "pairwise" if c.paired else Cell("unpaired", "warn"),
             )
             for c in changes
         ),
-        frozenset({3, 4, 5, 6, 7, 8, 9, 10}),
-    )  # fmt: skip
+        frozenset({3, 4, 5, 6, 7, 8}),
+    )
 
 
 def classes(found: RunDiff) -> Section:
