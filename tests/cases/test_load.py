@@ -75,7 +75,7 @@ def test_I9_a_level_is_labelled_with_what_was_running(shared_state: Ran) -> None
     assert found.achieved <= 4
     gate = shared_state.gate("invariance/i9")
     assert gate.status == "INCONCLUSIVE"
-    says(gate.figure, "i9 was running")
+    says(gate.figure, "i9 did not hold")
     says(gate.remedy, "--max-num-seqs", "lower levels")
     warning = shared_state.finding("CONCURRENCY-NOT-REACHED", "i9 at 6")
     says(warning.remedy, f"read this level as {found.achieved}")
