@@ -291,7 +291,13 @@ def _order_key(seed: int, name: str, label: str) -> bytes:
 def _undeclared(name: str, path: Path) -> Manifest:
     """The manifest of a user's own file, read off its first row."""
     rows = read_local(path, name, direct=False)
-    first: Mapping[str, Any] = rows[0] if rows else {}
+    if not rows:
+        raise InvalidPlan(
+            f"{path.name} has no rows",
+            expected="at least one prompt",
+            todo=f"give --corpus {name} another file",
+        )
+    first: Mapping[str, Any] = rows[0]
     shapes: dict[str, dict[str, Any]] = {
         "question": {"template": "Question: {question}\nAnswer:"},
         "prompt": {"template": "{prompt}"},
