@@ -41,6 +41,23 @@ def finite(value: object) -> bool:
     return not isinstance(value, float) or not math.isnan(value)
 
 
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_the_one_sided_mcnemar_is_half_of_the_two_sided_below_and_their_sum_is_more_than_one(
+    b: int, c: int
+) -> None:
+    lower, higher = paired.mcnemar_lower(b, c), paired.mcnemar_lower(c, b)
+    assert lower + higher >= 1.0 - 1e-12, "the observed split counts for both"
+    if b < c:
+        assert 2.0 * lower == pytest.approx(paired.mcnemar(b, c).exact)
+    assert paired.mcnemar_lower(b, c + 1) <= lower
+
+
+def test_the_one_sided_mcnemar_by_hand() -> None:
+    assert paired.mcnemar_lower(0, 5) == pytest.approx(1 / 32)
+    assert paired.mcnemar_lower(1, 4) == pytest.approx(6 / 32)
+    assert paired.mcnemar_lower(0, 0) == 1.0
+
+
 @given(tables(), MARGINS)
 @settings(max_examples=60, deadline=None)
 def test_exchanging_the_arms_mirrors_every_figure(table: PairedTable, margin: float) -> None:

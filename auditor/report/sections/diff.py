@@ -93,8 +93,8 @@ def conditions(found: RunDiff) -> Section:
             note=f"{rest} more are in the JSON." if rest else "",
         )
     intro = (
-        "Looked at first: what changed can come from these instead of from the draft. Beneath the table stands "
-        "the SHA-256 of each run's audit.json."
+        "Looked at first: what changed can come from these instead of from the draft. Beneath the table "
+        "stands the SHA-256 of each run's audit.json."
     )
     return Section("conditions", "Conditions", intro, (table, audits))
 

@@ -56,6 +56,9 @@ def asked(plan: AuditPlan) -> tuple[tuple[str, Value], ...]:
             )
         )
     items.append(("Gates", ", ".join(plan.gates)))
+    if plan.baseline is not None:
+        drop = numbers.percent(plan.baseline.max_acceptance_drop)
+        items.append(("Baseline", f"{plan.baseline.path}, acceptance length down by {drop} at most"))
     items.append(("Seed", mono(str(plan.seed))))
     return tuple(items)
 
