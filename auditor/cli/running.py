@@ -64,6 +64,16 @@ def conclude(run: Callable[[Progress], Outcome], display: str, as_json: bool) ->
         outcome = run(progress)
     report = write_outputs(outcome.record, outcome.run_dir)
     if as_json:
-        sys.stdout.write((outcome.run_dir / "audit.json").read_text(encoding="utf-8"))
+        sys.stdout.write(inert((outcome.run_dir / "audit.json").read_text(encoding="utf-8")))
     click.echo(summary(outcome.record, str(report)), err=as_json)
     return outcome.record.judgement.verdict.exit_code
+
+
+def inert(document: str) -> str:
+    """The same JSON document with characters that could act on a terminal as their escapes."""
+
+    def escaped(character: str) -> str:
+        units = character.encode("utf-16-be")
+        return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+    return "".join(c if c.isprintable() or c == "\n" else escaped(c) for c in document)

@@ -133,6 +133,7 @@ def prompts(path: Path, texts: Iterable[str]) -> Path:
 
 
 def says(text: str, *words: str) -> None:
-    """`text` holds all `words`, whatever their case."""
+    """`text` holds all `words`, whatever their case and however its lines are broken."""
+    seen = " ".join(text.split())
     for word in words:
-        assert word.lower() in text.lower(), f"{word!r} is not in {text!r}"
+        assert word.lower() in seen.lower(), f"{word!r} is not in {seen!r}"

@@ -97,7 +97,7 @@ def test_a_lost_engine_is_an_error_of_its_arm_alone(shot: tuple[Ran, Sniper], ar
     assert ran.code == 5
     phase = next(p for p in ran.record.phases if p.id == sniper.hit[arm])
     assert phase.state == "error"
-    says(phase.reason or "", "died" if arm in KILLED else "stalled")
+    says(phase.reason or "", "died" if arm in KILLED else "no reply within 4 s")
     mine = [g for g in ran.record.judgement.gates if g.name.endswith(f"/{arm}")]
     broken = [g for g in mine if g.status == "ERROR"]
     assert broken
