@@ -86,8 +86,10 @@ def compare(
         step = index % DRAFTS
         if step and not on_path(calls[index - step + 1 : index + 1], ids):
             continue
+        # The first pass also carries rows of rejected tokens; step 1 starts behind the last row that counts.
+        last = int(calls[index + 1].positions[0]) - 1 if step == 0 else int(call.positions[0])
         for row, position in enumerate(call.positions.tolist()):
-            if position + 1 >= len(ids) or int(call.ids[row]) != ids[position + 1]:
+            if position > last or position + 1 >= len(ids) or int(call.ids[row]) != ids[position + 1]:
                 break
             logits = call.out[row] @ output.T
             proposed = int(draft.tokens[logits.argmax()])
