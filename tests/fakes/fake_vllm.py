@@ -74,6 +74,7 @@ Faults (defaults in brackets):
                            cached tokens; later ones with that many
  cascade [false]          requests differ while others run, unless --disable-cascade-attn is given
  rescore_off_from [null]  contexts of so many tokens and more are rescored to a third token
+ rescore_second_at [null] contexts of just so many tokens are rescored to the second choice
  logprobs_500 [false]     rescoring requests are answered with 500
  echo_prompt [false]      the text repeats the prompt and ends it in a replacement character
  text_suffix [""]         added to the text, not to the ids

@@ -111,6 +111,8 @@ def generate(s: State, prompt: list[int], body: dict[str, Any], crowd: int, numb
         token = model.next(context, state)
         off = s.f.get("rescore_off_from")
         rescoring = max_tokens == 1 and not body.get("prompt_logprobs")
+        if rescoring and len(context) == s.f.get("rescore_second_at"):
+            token = swap(model, context, None)
         if off is not None and rescoring and len(context) >= int(off):
             token = next(t for t in b"#$%" if t not in model.choices(context))
         if other_at == len(ids) + 1:
