@@ -12,6 +12,9 @@ from auditor.model.judgement import DivergenceClass, TokenMargin
 
 CLAMP = -9999.0
 """Engines write this for −inf: no measurement."""
+FLOAT32_ROUNDING = 1e-5
+"""Nats. Logprobs are float32 of magnitude up to 64, so the difference of two is off by up to two of their
+last places (2^-18 each): one bfloat16 step of 0.25 arrives as 0.25000006."""
 TOTAL_SLACK = 1e-3
 """Rounding allowed before listed probabilities that sum to more than 1 are no distribution."""
 
@@ -117,7 +120,7 @@ def rule(reference: Reading | None, other: Reading | None, floor: Floor, other_t
     margin = reference.margin.margin
     if margin is None:
         return _rule_bound(reference, floor, flip)
-    size, within = abs(margin), abs(margin) <= floor.nats
+    size, within = abs(margin), abs(margin) <= floor.nats + FLOAT32_ROUNDING
     if flip and not within:
         return Ruling(
             cls="unknown",
@@ -147,7 +150,7 @@ def rule(reference: Reading | None, other: Reading | None, floor: Floor, other_t
             " Scoring the prefix as a batch, the plain reference picks the candidate's token." if flip else ""
         )
         return Ruling(cls=name, flip=flip, why=f"On the reference the two tokens are {gap}.{batch}")
-    if size <= floor.nats + floor.unknown_step:
+    if size <= floor.nats + floor.unknown_step + FLOAT32_ROUNDING:
         return Ruling(
             cls="unknown",
             flip=flip,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from auditor.engine.base import Server
 from auditor.errors import EngineError
 from auditor.judge.figures import divergences_to_score
+from auditor.measure.phases import GRACE_S
 from auditor.model.completion import Completion, Prompt, Score
 from auditor.model.record import Event, Evidence
 from auditor.run import stages
@@ -111,6 +112,7 @@ async def _score(ctx: Context, server: Server, launch: str, work: tuple[Forced, 
         return
     assert ctx.plan.forensics is not None
     step = ctx.progress.start(label, len(work))
+    waited = False
     client = ctx.fleet.client(server)
     try:
         for done, (pair_arm, prompt, prefix, expected, decoded) in enumerate(work, 1):
@@ -124,9 +126,20 @@ async def _score(ctx: Context, server: Server, launch: str, work: tuple[Forced, 
                 decode_logprob=decoded,
             )
             ctx.recorder.event(Event(score=score))
-            if score.error is not None and (death := server.death()) is not None:
-                raise EngineError(f"{server.launch.id} died while it was scoring: {death}")
+            if score.error is not None:
+                await _unless_dead(ctx, server, 0.0 if waited else GRACE_S)
+                waited = True
             step.update(done, 1)
     finally:
         step.finish()
         await client.close()
+
+
+async def _unless_dead(ctx: Context, server: Server, grace_s: float) -> None:
+    """Raises EngineError when `server` is dead, or is seen to be within `grace_s`: a process that just died
+    resets its connections first."""
+    until = ctx.clock.now() + grace_s
+    while (death := server.death()) is None and ctx.clock.now() < until:
+        await ctx.clock.sleep(0.1)
+    if death is not None:
+        raise EngineError(f"{server.launch.id} died while it was scoring: {death}")

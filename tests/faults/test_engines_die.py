@@ -143,3 +143,23 @@ def test_resuming_asks_for_the_rest_from_restarted_engines_and_refuses_another_s
     says(again.out, f"{OTHER}-1 was restarted from its own caches and shows another fingerprint")
     nothing_left(again.run_dir)
     assert cli(again.run_dir, "verify", str(again.run_dir)).code == 0
+
+
+def test_an_engine_lost_while_it_scores_is_scored_by_resuming(tmp_path: Path) -> None:
+    """It dies at the second score: a canary, two fingerprints, eight answers and a score came before."""
+    faults = {"diverge": {"at": 3, "share": 1.0}}
+    ran = audit(
+        tmp_path,
+        {"all": {}, "arms": {"ngram": [{**faults, "die_after": 12}, faults]}},
+        "--gates=agreement",
+    )
+    assert ran.code == 5, ran.out
+    says(ran.out, "died while it was scoring")
+    assert ran.launch("ngram-1").state == "died"
+    nothing_left(ran.run_dir)
+    again = cli(ran.run_dir, "resume", "--display=none", str(ran.run_dir))
+    assert again.code == 0, again.out
+    mine = [d for d in again.record.judgement.divergences if d.arm == "ngram"]
+    assert len(mine) >= 7
+    assert all(d.other_score is not None and d.other_score.margin is not None for d in mine)
+    assert cli(again.run_dir, "verify", str(again.run_dir)).code == 0
