@@ -18,6 +18,7 @@ COMMANDS = {
     "resume": "Go on with an interrupted audit.",
     "launches": "Launch the same flags several times and count the launch states.",
     "report": "Render a record again: HTML, Markdown, JUnit, SARIF, model card.",
+    "judge": "Judge a record again with this version's rules.",
     "verify": "Check a record's digests and recompute its verdict.",
     "diff": "Compare two audits: what changed since the last release?",
     "compare": "Compare two files of completions, without a server.",

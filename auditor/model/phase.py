@@ -47,7 +47,8 @@ class ConcurrencySummary(Model, frozen=True, kw_only=True):
     full_fraction: float | None = None
     """Share of steady samples with running >= asked, requests on their way not counted."""
     admission_s: float | None = None
-    """A request counts as on its way for so long after it was sent (measure/watch.py); None without answers."""
+    """A request counts as on its way for so long after it was sent (measure/watch.py); None without
+    answers."""
     achieved: int | None
     """Median running over the steady phase: the label of the level when it was not held."""
 

@@ -92,10 +92,10 @@ class Recorder:
             )
         lock = _lock(run_dir)
         try:
-            _write_whole(run_dir / PROMPTS, b"".join(msgspec.json.encode(p) + b"\n" for p in prompts))
+            write_whole(run_dir / PROMPTS, b"".join(msgspec.json.encode(p) + b"\n" for p in prompts))
             if baseline is not None:
-                _write_whole(run_dir / BASELINE, msgspec.json.encode(baseline) + b"\n")
-            _write_whole(run_dir / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
+                write_whole(run_dir / BASELINE, msgspec.json.encode(baseline) + b"\n")
+            write_whole(run_dir / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
             return cls(run_dir, plan, prompts, lock, JournalState(), {})
         except BaseException:
             os.close(lock)
@@ -240,7 +240,7 @@ class Recorder:
         encoded = msgspec.json.encode(document)
         # NaN and infinities become null: better to fail here than in every reader.
         msgspec.json.decode(encoded, type=type(document))
-        _write_whole(self.run_dir / name, msgspec.json.format(encoded, indent=1) + b"\n")
+        write_whole(self.run_dir / name, msgspec.json.format(encoded, indent=1) + b"\n")
 
     def close(self) -> None:
         """Write what is queued, close the files and release the lock. Idempotent."""
@@ -287,7 +287,7 @@ def _lock(run_dir: Path) -> int:
     return fd
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Write by rename, so that the file is never seen half written."""
     partial = path.with_name(path.name + ".part")
     try:

@@ -136,6 +136,15 @@ def _faulty(figures: Figures, name: str, arm: str, mine: Sequence[Divergence], f
             BOUND,
             "the engine varies by itself: the head cannot be blamed or cleared on this stack",
         )
+    state = figures.certificate(arm)
+    if worst.cls == "unexplained" and state is not None and state.state == "INTERMEDIATE":
+        return gate(
+            name,
+            "INCONCLUSIVE",
+            f"{shown} The launch state is INTERMEDIATE, so that kernels may have been picked differently.",
+            BOUND,
+            state_remedy(state),
+        )
     return gate(name, "FAIL", shown, BOUND, REMEDIES[worst.cls] + _penalties(figures))
 
 
