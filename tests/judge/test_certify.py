@@ -129,6 +129,22 @@ def test_settings_that_change_numerics(name: str, value: str, kind: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("flags", "kind"),
+    [((), "listed"), (("--block-size", "2128"), "not comparable"), (None, "not comparable")],
+)
+def test_a_block_size_that_nobody_asked_for_is_listed(flags: tuple[str, ...] | None, kind: str) -> None:
+    """Seen on nemotron_h with an EAGLE-3 head: 2096 without speculation, 2128 with it. Attached servers show
+    no command line, so that it stays open who chose."""
+    build = EvidenceBuilder(plan())
+    argv = () if flags is None else ("python", "-m", "server")
+    one = build.launch("reference", argv=argv, resolved=with_setting("cache_config.block_size", "2096"))
+    two = build.launch(
+        "eagle3", argv=(*argv, *(flags or ())), resolved=with_setting("cache_config.block_size", "2128")
+    )
+    assert {d.kind for d in diff(one, two) if "block_size" in d.name} == {kind}
+
+
+@pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("speculative_config", "allowed"),

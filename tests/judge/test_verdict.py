@@ -52,6 +52,26 @@ def test_an_honest_audit_passes() -> None:
     assert {g.name.partition("/")[0] for g in made.gates} >= {*GATES, "repeatability", "replay"}
 
 
+@pytest.mark.parametrize(("agreeing", "status"), [(40, "FAIL"), (32, "INCONCLUSIVE")])
+def test_an_unexplained_divergence_in_an_intermediate_state_is_inconclusive(
+    agreeing: int, status: str
+) -> None:
+    """SAME STATE: the head is at fault. INTERMEDIATE: other kernels may be."""
+    build = honest_audit(
+        certification=40, candidate_fingerprint="B", batch1={"code/1": differing(answer_ids(41), 5)}
+    )
+    explain(build, "code/1", 5, answer_ids(41)[4], 777, 4.1)
+    candidate = next(x for x in build.evidence.launches if x.arm == "eagle3")
+    drop(build.evidence, f"certify/{candidate.id}")
+    said = {
+        p.id: answer_ids(i) if i < agreeing else differing(answer_ids(i), 3)
+        for i, p in enumerate(build.evidence.prompts("certification"))
+    }
+    for run in (1, 2):
+        build.phase(f"certify/{candidate.id}/pass{run}", candidate, said, drafts=(100, 180))
+    assert gate(judge(build.evidence), "agreement/eagle3").status == status
+
+
 def test_judging_twice_is_the_same_and_survives_the_wire() -> None:
     evidence = sample_audit().evidence
     one, two = judge(evidence), judge(evidence)
