@@ -115,7 +115,9 @@ async def ask_all(
     """(token ids of each completion, counter differences, seconds)."""
     gate = asyncio.Semaphore(CONCURRENCY)
     timeout = aiohttp.ClientTimeout(total=600)
-    async with aiohttp.ClientSession(url, timeout=timeout) as session:
+    # The server may close a kept-alive connection at the moment of its reuse: a new one for each request.
+    connector = aiohttp.TCPConnector(force_close=True)
+    async with aiohttp.ClientSession(url, timeout=timeout, connector=connector) as session:
 
         async def ask(ids: list[int]) -> list[int]:
             body = {"model": arm, "prompt": ids, "max_tokens": MAX_TOKENS, "temperature": 0}
