@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from auditor.stats.paired import (
     score_statistic,
     wald,
 )
+from auditor.stats.power import equivalence_power
 from auditor.stats.table import (
     NONE_MISSING,
     MissingAnswers,
@@ -125,8 +127,11 @@ def assess(
     2. inconclusive: n < ⌈ln α / ln(1 − Δ)⌉; not even perfect concordance could show the margin.
     3. equivalent: score p < α and exact p < α. "equivalent but different" where McNemar's exact p < α too.
     4. inconclusive: some imputation of the missing answers would be equivalent.
-    5. not equivalent: the 1 − 2α interval lies wholly beyond the margin, or n was sufficient: `floor_margin`
-       < Δ: as many discordant pairs, evenly split, would have shown equivalence, and these did not.
+    5. not equivalent: the 1 − 2α interval lies wholly beyond the margin; or the arms differ (McNemar's exact
+       p < α); or n was sufficient: at this share of discordant pairs arms without a difference would have
+       shown equivalence with a probability of at least 1 − α. Arms without a difference end here with a
+       probability of about α at most, which a rule that asked only whether an even split would have shown
+       the margin does not give (0.6 at 200 pairs, 10% discordant).
     6. inconclusive: anything else.
 
     Margin in (0, 1), α in (0, 0.5), band 0 ≤ low < high ≤ 1, at least one pair (missing ones count), else
@@ -149,7 +154,7 @@ def assess(
     if verdict is None and max(score.p, exact.p) < alpha:
         verdict, reason = _within(margin, alpha, discordance.exact)
     if verdict is None:
-        verdict, reason = _not_within(bounds, margin, alpha, interval, floor, missing.total > 0)
+        verdict, reason = _not_within(bounds, margin, alpha, interval, table, missing.total > 0)
     return PairedEquivalence(
         n=bounds.worst.n,
         missing=missing.total,
@@ -230,7 +235,7 @@ def _within(margin: float, alpha: float, mcnemar_p: float) -> _Ruling:
 
 
 def _not_within(
-    bounds: _Bounds, margin: float, alpha: float, interval: Interval, floor: float, missing: bool
+    bounds: _Bounds, margin: float, alpha: float, interval: Interval, seen: PairedTable, missing: bool
 ) -> _Ruling:
     if missing and _some_imputation_passes(bounds, margin, alpha):
         return EquivalenceVerdict.INCONCLUSIVE, (
@@ -239,14 +244,23 @@ def _not_within(
     # With missing answers `interval` covers every imputation's, so "beyond" holds for each of them.
     if interval.upper < -margin or interval.lower > margin:
         return EquivalenceVerdict.NOT_EQUIVALENT, f"The interval lies wholly beyond ±{margin:g}."
-    if floor < margin:
+    differ = mcnemar(seen.candidate_only, seen.reference_only).exact
+    if differ < alpha:
         return EquivalenceVerdict.NOT_EQUIVALENT, (
-            f"Equivalence within ±{margin:g} was not shown, although as many discordant pairs, evenly split, "
-            f"would have shown a margin of {floor:.4f}."
+            f"Equivalence within ±{margin:g} was not shown, and the arms do differ "
+            f"(exact McNemar p {differ:.1e})."
+        )
+    n = bounds.worst.n
+    power = equivalence_power(n, margin, seen.discordant / n, 0.0, alpha)
+    shown = math.floor(1000.0 * power) / 1000.0
+    if power >= 1.0 - alpha:
+        return EquivalenceVerdict.NOT_EQUIVALENT, (
+            f"Equivalence within ±{margin:g} was not shown, although arms without a difference show it with "
+            f"probability {shown:.3f} at this many discordant pairs."
         )
     return EquivalenceVerdict.INCONCLUSIVE, (
-        f"With this many discordant pairs {bounds.worst.n} items can show no margin below {floor:.4f}: "
-        f"too few for {margin:g}."
+        f"With this many discordant pairs {n} items show ±{margin:g} with probability {shown:.3f} "
+        f"even for arms without a difference: too few for {margin:g}."
     )
 
 

@@ -29,6 +29,8 @@ def table(both: int, candidate_only: int, reference_only: int, neither: int) -> 
         pytest.param((190, 4, 9, 47), 0.02, "inconclusive", id="H2: 250 pairs cannot show 2 points"),
         pytest.param((1025, 15, 30, 249), 0.01, "not equivalent", id="H1: fails at 1 point"),
         pytest.param((1025, 15, 30, 249), 0.03, "equivalent but different", id="H1: within 3 points"),
+        pytest.param((140, 7, 14, 39), 0.05, "inconclusive", id="200 pairs that equal arms fail to show too"),
+        pytest.param((300, 8, 20, 72), 0.05, "not equivalent", id="400 pairs, and the arms differ"),
         pytest.param((40, 0, 0, 12), 0.05, "inconclusive", id="52 pairs, none discordant: by design"),
         pytest.param((45, 0, 0, 14), 0.05, "equivalent", id="59 pairs, none discordant"),
         pytest.param((0, 0, 0, 1319), 0.05, "void", id="both arms at 0%"),
@@ -137,9 +139,9 @@ def test_nothing_answered_by_both_arms() -> None:
 
 
 def test_verdict_uses_the_level_it_is_given() -> None:
-    counts = table(876, 30, 36, 377)
-    assert assess(counts, 0.014, alpha=0.05).verdict == "not equivalent"
-    assert assess(counts, 0.014, alpha=0.2).verdict.within_margin
+    counts = table(876, 26, 40, 377)
+    assert assess(counts, 0.02, alpha=0.05).verdict == "inconclusive"
+    assert assess(counts, 0.02, alpha=0.2).verdict.within_margin
     assert assess(counts, 0.05, alpha=0.01).smallest_margin > assess(counts, 0.05).smallest_margin
 
 
