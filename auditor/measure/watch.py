@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from auditor.clock import Clock
 from auditor.measure.metrics import Load
+from auditor.model.completion import Completion
 from auditor.model.phase import ConcurrencySample, ConcurrencySummary
 
 STUCK_QUEUE_S = 30.0
@@ -111,6 +112,16 @@ class InFlight:
             return None
         token_s = self._request_s / max(self.tokens, 1)
         return min(self._request_s / self._completions / 10, max(MIN_ADMISSION_S, 3 * token_s))
+
+
+def summarise_record(
+    samples: Sequence[ConcurrencySample], completions: Sequence[Completion], asked: int, clock: Clock
+) -> ConcurrencySummary:
+    """`summarise` from what was recorded, for a phase that several processes worked on."""
+    past = InFlight(clock)
+    for completion in completions:
+        past.completed(completion.ended_s - completion.started_s, len(completion.token_ids))
+    return summarise(samples, asked, sorted(c.started_s for c in completions), past.admission_s())
 
 
 def summarise(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import IO
+from pathlib import Path
+from typing import IO, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from auditor.clock import Clock
 from auditor.engine.base import Server
 from auditor.errors import EngineError
 from auditor.measure.phases import PhaseSpec, run_phase
-from auditor.model.completion import Prompt, RequestFailure
+from auditor.measure.watch import summarise_record
+from auditor.model.completion import Completion, Prompt, RequestFailure
 from auditor.model.launch import Fingerprint
 from auditor.model.phase import ConcurrencySample, Phase
 from auditor.model.plan import AuditPlan
 from auditor.model.record import Event, Evidence, StageNote
+from auditor.record.lines import cut_torn_line, read_lines
 from auditor.record.store import Recorder
 from auditor.report.progress import Progress
 from auditor.run.fleet import Fleet
@@ -47,6 +51,9 @@ class Context:
         step = self.progress.start(spec.id, len(spec.prompts))
         samples = self.recorder.run_dir / "launches" / spec.launch / "samples.jsonl"
         samples.parent.mkdir(parents=True, exist_ok=True)
+        earlier = self.recorder.done(spec.id)
+        if earlier and samples.exists():
+            cut_torn_line(samples)
         try:
             with samples.open("ab") as file:
                 phase = await run_phase(
@@ -54,17 +61,36 @@ class Context:
                     lambda: self.fleet.client(server),
                     self.recorder,
                     self.clock,
-                    done=self.recorder.done(spec.id),
+                    done=earlier,
                     alive=server.death,
                     progress=lambda done, planned, in_flight, tokens: step.update(done, in_flight, tokens),
                     on_sample=lambda sample: write_sample(file, spec.id, sample),
                 )
         finally:
             step.finish()
+        if earlier and phase.concurrency_summary is not None:
+            phase = self._concurrency_of_all(phase, samples)
         if (death := server.death()) is not None:
             raise EngineError(f"{server.launch.id} died during {spec.id}: {death}")
         if phase.state == "error":
             raise EngineError(f"{server.launch.id} failed during {spec.id}: {phase.reason}")
+        return phase
+
+    def _concurrency_of_all(self, phase: Phase, samples: Path) -> Phase:
+        """A resumed phase with the samples of all processes that worked on it: whether a level was held is a
+        matter of the whole phase."""
+        assert phase.concurrency_summary is not None
+        answers = self.evidence().answers(phase.id)
+        whole = summarise_record(
+            read_samples(samples, phase.id),
+            [a for a in answers if isinstance(a, Completion)],
+            phase.concurrency,
+            self.clock,
+        )
+        # a rate over the pause between the processes would say nothing
+        rate = phase.concurrency_summary.rate_hz
+        phase = replace(phase, concurrency_summary=replace(whole, rate_hz=rate))
+        self.recorder.event(Event(phase=phase))
         return phase
 
     async def fingerprint(self, server: Server, launch: str | None = None) -> Fingerprint | None:
@@ -95,6 +121,16 @@ class Context:
         self.recorder.event(
             Event(note=StageNote(what=what, subject=subject, started_s=started, ended_s=self.clock.now()))
         )
+
+
+def read_samples(path: Path, phase: str) -> list[ConcurrencySample]:
+    """The samples of one phase in a launch's samples.jsonl; a line torn by a kill is left out."""
+    found = []
+    for _, line in read_lines(path):
+        sample = msgspec.json.decode(line, type=dict[str, Any])
+        if sample.pop("phase") == phase:
+            found.append(msgspec.convert(sample, ConcurrencySample))
+    return found
 
 
 def write_sample(file: IO[bytes], phase: str, sample: ConcurrencySample) -> None:

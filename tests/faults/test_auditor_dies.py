@@ -12,6 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from auditor.clock import RealClock
+from auditor.measure.watch import summarise_record
+from auditor.model.phase import ConcurrencySample
+from auditor.record.lines import cut_torn_line
+from auditor.run.context import read_samples, write_sample
 from auditor.run.signals import through
 from tests.cases.audits import Ran, arguments, audit, cli, says
 from tests.faults.processes import (
@@ -144,6 +149,23 @@ def test_a_second_signal_during_clean_up_waits_for_the_servers() -> None:
     asyncio.run(scene())
     assert ended == [True]
     assert "a moment" in told
+
+
+def test_a_level_is_judged_by_the_samples_of_all_processes(tmp_path: Path) -> None:
+    """Four samples of the killed process, one of them of another phase, and a torn one; then two more."""
+    path = tmp_path / "samples.jsonl"
+    seen = [("load/a", 2), ("load/a", 2), ("load/b", 1), ("load/a", 1)]
+    with path.open("ab") as file:
+        for at, (phase, running) in enumerate(seen):
+            write_sample(file, phase, ConcurrencySample(at_s=at, running=running, waiting=0, in_flight=2))
+        file.write(b'{"phase":"load/a","at_s":9')
+    assert len(read_samples(path, "load/a")) == 3, "the torn one is left out"
+    assert cut_torn_line(path) > 0
+    with path.open("ab") as file:
+        for at in (20, 21):
+            write_sample(file, "load/a", ConcurrencySample(at_s=at, running=2, waiting=0, in_flight=2))
+    found = summarise_record(read_samples(path, "load/a"), [], 2, RealClock())
+    assert (found.samples, found.held_fraction, found.achieved) == (5, 0.8, 2)
 
 
 @pytest.mark.parametrize("name", ["completions.jsonl", "journal.jsonl", "prompts.jsonl", "plan.json"])
