@@ -56,12 +56,12 @@ lint: setup-dev
 
 test: setup-dev setup-engine lint
 	@echo '==> tests'
-	@AUDIT_TEST_ENGINE=$(CURDIR)/$(ENGINE)/bin/python $(DEV)/bin/coverage run -m pytest -m 'not slow'
+	@AUDIT_ENGINE_PYTHON=$(CURDIR)/$(ENGINE)/bin/python $(DEV)/bin/coverage run -m pytest -m 'not slow'
 	@$(DEV)/bin/coverage combine --quiet && $(DEV)/bin/coverage report --format=total | sed 's/^/coverage: /;s/$$/ %/'
 
 test-all: setup-dev setup-engine lint
 	@echo '==> all tests'
-	@AUDIT_TEST_ENGINE=$(CURDIR)/$(ENGINE)/bin/python $(DEV)/bin/python -m pytest
+	@AUDIT_ENGINE_PYTHON=$(CURDIR)/$(ENGINE)/bin/python $(DEV)/bin/python -m pytest
 
 clean:
 	rm -rf $(VENVS) .cache build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache tests/output
