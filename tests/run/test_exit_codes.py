@@ -22,8 +22,8 @@ def told(ran: Ran, *words: str) -> None:
 
 def test_0_pass_when_every_gate_passed(capsys: Capture, tmp_path: Path) -> None:
     # Answers slow enough for the level to be seen as held, also on a busy machine.
-    script = {"all": {**HONEST["all"], "latency_ms": 120}}
-    args = ("--levels=2", "--limit=6", "--invariance-prompts=6", "--certification-prompts=12")
+    script = {"all": {**HONEST["all"], "latency_ms": 80}}
+    args = ("--levels=2", "--limit=24", "--invariance-prompts=24", "--certification-prompts=12")
     ran = run_audit(capsys, tmp_path, script, *args)
     assert ran.code == 0, ran.out
     told(ran, "PASS", "report.html")
