@@ -18,18 +18,11 @@ pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.skipif(not PYTHON.exists(), reason="no CPU engine is installed (make setup-engine)"),
 ]
-SHORT = [
-    "--preset=demo",
-    "--display=none",
-    "--agreement-corpora=code,demo-sums",
-    "--limit=12",
-    "--max-tokens=96",
-    "--certification-prompts=14",
-    "--certification-max-tokens=32",
-    "--levels=8",
-    "--invariance-prompts=24",
-    "--accuracy-limit=240",
-]
+SHORT = (
+    "--preset=demo --display=none --agreement-corpora=code,demo-sums --limit=12 --max-tokens=96 "
+    "--certification-prompts=14 --certification-max-tokens=32 --levels=8 --invariance-prompts=24 "
+    "--accuracy-limit=240"
+).split()
 
 
 def test_an_honest_head_passes_every_gate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -16,22 +16,11 @@ from auditor.model.record import AuditRecord
 from auditor.resources import data
 from tests.fakes.fake_vllm import install, write_target
 
-SMALL = [
-    "--display=none",
-    "--agreement-corpora=sums",
-    "--limit=12",
-    "--max-tokens=40",
-    "--certification-prompts=16",
-    "--certification-max-tokens=24",
-    "--levels=4",
-    "--invariance-prompts=8",
-    "--accuracy-corpus=sums",
-    "--accuracy-limit=80",
-    "--accuracy-max-tokens=24",
-    "--shots=2",
-    "--pin=none",
-    "--request-timeout=20",
-]
+SMALL = (
+    "--display=none --agreement-corpora=sums --limit=12 --max-tokens=40 --certification-prompts=16 "
+    "--certification-max-tokens=24 --levels=4 --invariance-prompts=8 --accuracy-corpus=sums "
+    "--accuracy-limit=80 --accuracy-max-tokens=24 --shots=2 --pin=none --request-timeout=20"
+).split()
 """A plan with every stage in it that the scripted engine works off in seconds."""
 
 
