@@ -66,7 +66,7 @@ def _compare_files(reference: Path, candidate: Path, done: Comparison) -> None:
             done.only_reference += 1
             ours.check(places)
             continue
-        lines = [ours.line(p) for p in places], [theirs.line(p) for p in others]
+        lines = _lines(ours, places, theirs, others)
         try:
             done.add(name, *lines)
         except ValueError as error:
@@ -75,6 +75,18 @@ def _compare_files(reference: Path, candidate: Path, done: Comparison) -> None:
                 expected="both files to answer the same prompts",
                 todo="freeze the prompts as token ids and ask both servers for those",
             ) from None
+
+
+def _lines(
+    ours: _File, places: list[tuple[int, int, int]], theirs: _File, others: list[tuple[int, int, int]]
+) -> tuple[list[Line], list[Line]]:
+    """The lines of one prompt. Most pairs agree, so a line that equals its partner is not read again."""
+    references = [ours.line(p) for p in places]
+    if len(places) == len(others) == 1:
+        if ours.raw(places[0]) == theirs.raw(others[0]):
+            return references, references
+        return references, [theirs.line(others[0], references[0])]
+    return references, [theirs.line(p) for p in others]
 
 
 class _File:
@@ -105,12 +117,17 @@ class _File:
         for place in places:
             self.line(place)
 
-    def line(self, place: tuple[int, int, int]) -> Line:
+    def raw(self, place: tuple[int, int, int]) -> bytes:
+        """The bytes of a line."""
+        return self._data[place[1] : place[2]]
+
+    def line(self, place: tuple[int, int, int], twin: Line | None = None) -> Line:
+        """A line decoded. `twin`: its partner, whose ids are probably the same."""
         from auditor.judge.lines import decode_line
 
         number, start, end = place
         try:
-            return decode_line(self._data[start:end])
+            return decode_line(self._data[start:end], twin)
         except ValueError as error:
             raise self._bad(number, error) from None
 

@@ -97,10 +97,14 @@ def decode_id(raw: bytes) -> str:
     return str(_decode(_named, raw).id)
 
 
-def decode_line(raw: bytes) -> Line:
-    """A line whose ids are known to be a list of integers, still undecoded. ValueError otherwise."""
+def decode_line(raw: bytes, twin: Line | None = None) -> Line:
+    """A line whose ids are known to be a list of integers, still undecoded. ValueError otherwise.
+
+    `twin`: a decoded line that probably holds the same ids, which are then not checked again.
+    """
     line: Line = _decode(_line, raw)
-    if line.error is None:
+    checked = twin is not None and twin.error is None and bytes(line.token_ids) == bytes(twin.token_ids)
+    if line.error is None and not checked:
         _check_ids("token_ids", line.token_ids, required=True)
     _check_ids("prompt_ids", line.prompt_ids, required=False)
     return line
@@ -112,24 +116,26 @@ def decode_answer(raw: bytes) -> AnswerLine:
     return answer
 
 
-def same_at_a_glance(one: Line, two: Line) -> bool:
-    """True when the two agree beyond doubt, without decoding an id. False says nothing."""
-    return (
-        one.error is None
-        and two.error is None
-        and bytes(one.token_ids) == bytes(two.token_ids)
-        and one.finish_reason == two.finish_reason
-        and bytes(one.text) == bytes(two.text)
-        and bytes(one.prompt_ids) == bytes(two.prompt_ids)
-        and _counts_fit(one)
-        and _counts_fit(two)
-    )
+def same_at_a_glance(one: Line, two: Line) -> int | None:
+    """How many ids each has, when the two agree beyond doubt, without decoding an id. None says nothing."""
+    if one is not two and (
+        bytes(one.token_ids) != bytes(two.token_ids)
+        or one.finish_reason != two.finish_reason
+        or bytes(one.text) != bytes(two.text)
+        or bytes(one.prompt_ids) != bytes(two.prompt_ids)
+    ):
+        return None
+    if one.error is not None or two.error is not None:
+        return None
+    size = length(one)
+    return size if _counts_fit(one, size) and (one is two or _counts_fit(two, size)) else None
 
 
 def length(line: Line) -> int:
     """How many ids the line has, from the commas between them."""
     raw = bytes(line.token_ids)
-    return raw.count(b",") + 1 if any(48 <= b <= 57 for b in raw[:64]) else 0
+    commas = raw.count(b",")
+    return commas + 1 if commas or raw.strip(b"[ \t]") else 0
 
 
 def output(line: Line) -> Output:
@@ -223,7 +229,7 @@ def _finite(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _counts_fit(line: Line) -> bool:
+def _counts_fit(line: Line, size: int) -> bool:
     usage, request = line.usage, line.request
     if request is not None and (request.max_tokens is not None or request.min_tokens is not None):
         return False
@@ -231,7 +237,7 @@ def _counts_fit(line: Line) -> bool:
         return True
     details = usage.completion_tokens_details
     reasoning = usage.reasoning_tokens or (details.reasoning_tokens if details else None)
-    return usage.completion_tokens == length(line) and (reasoning or 0) <= usage.completion_tokens
+    return usage.completion_tokens == size and (reasoning or 0) <= usage.completion_tokens
 
 
 def _check_ids(name: str, raw: msgspec.Raw, *, required: bool) -> None:

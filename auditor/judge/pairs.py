@@ -74,9 +74,11 @@ class Comparison:
     def add(self, name: str, references: Sequence[Line], candidates: Sequence[Line]) -> None:
         """One prompt with its repeats on either side. ValueError when the prompts' ids differ."""
         self._cache(references, candidates)
-        if len(references) == len(candidates) == 1 and lines.same_at_a_glance(references[0], candidates[0]):
-            self._agree(name, lines.length(references[0]), _sampling_notes(candidates[0]))
-            return
+        if len(references) == len(candidates) == 1:
+            length = lines.same_at_a_glance(references[0], candidates[0])
+            if length is not None:
+                self._agree(name, length, _sampling_notes(candidates[0]))
+                return
         _same_prompt(references, candidates)
         one, two = ([x for x in side if x.error is None] for side in (references, candidates))
         if not one or not two:
