@@ -16,6 +16,8 @@ STUCK_QUEUE_S = 30.0
 SILENT_S = 300.0
 """No token, no finished request, or no answer at all for so long."""
 
+LEAST_RUNNING = 0.75
+"""Share of a level that must run while the rest of its requests is on the way to or from the engine."""
 MIN_ADMISSION_S = 0.25
 
 
@@ -134,17 +136,21 @@ def summarise(
     the first one at which the level was reached. Ramp and tail are left out; where the level was never
     reached, all count; without a steady sample nothing is claimed.
 
-    A sample holds the level when the running requests and those on their way (sent, in ascending
-    `sent_s`, within the last `admission_s`) reach it. Requests that wait were admitted and found no
-    place, so they are not on their way: a server with fewer slots never holds the level.
+    A sample holds the level when the running requests and those on their way to the engine (sent, in
+    ascending `sent_s`, within the last `admission_s`) reach it. Where nothing waits, replies on their way
+    back count too: then three quarters of the level must run, for the client has all of it in flight.
+    Requests that wait were admitted and found no place, so that a server with fewer slots never holds the
+    level; nor does a path that lets fewer through, because the level itself must have been seen once.
     """
     steady = [sample for sample in samples if sample.in_flight == asked]
     reached = next((i for i, sample in enumerate(steady) if sample.running >= asked), 0)
     steady = steady[reached:]
     running = [sample.running for sample in steady]
     span = steady[-1].at_s - steady[0].at_s if len(steady) > 1 else 0.0
+    seen = max(running, default=0) >= asked
     held = [
-        sample.running + max(0, _sent_within(sent_s, sample.at_s, admission_s or 0.0) - sample.waiting)
+        (seen and not sample.waiting and sample.running >= LEAST_RUNNING * asked)
+        or sample.running + max(0, _sent_within(sent_s, sample.at_s, admission_s or 0.0) - sample.waiting)
         >= asked
         for sample in steady
     ]

@@ -42,8 +42,9 @@ class ConcurrencySummary(Model, frozen=True, kw_only=True):
     peak_running: int | None
     max_waiting: int | None
     held_fraction: float | None
-    """Share of steady samples in which running plus the requests sent within the last `admission_s` seconds
-    (less those that wait) reach `asked`; None without samples."""
+    """Share of steady samples that hold the level: running plus the requests sent within the last
+    `admission_s` seconds (less those that wait) reach `asked`, or none waits and three quarters run, where
+    the whole level was seen running at least once; None without samples."""
     full_fraction: float | None = None
     """Share of steady samples with running >= asked, requests on their way not counted."""
     admission_s: float | None = None

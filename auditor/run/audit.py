@@ -26,7 +26,7 @@ from auditor.report.progress import Progress
 from auditor.run.context import Context
 from auditor.run.fleet import Fleet
 from auditor.run.sequence import Sequence as Stages
-from auditor.run.signals import through, until_signal
+from auditor.run.signals import obeyed, through, until_signal
 
 Status = Literal["complete", "interrupted", "error"]
 
@@ -71,23 +71,35 @@ def _run(
 ) -> Outcome:
     with recorder:
         status, error = _measure(recorder, progress)
-        evidence = recorder.evidence(status, error)
-        try:
-            from auditor.judge.judge import judge
-
-            judgement = judge(evidence)
-        except Exception as fault:  # an exception is never a verdict: it is recorded as the error it is
-            status, error = "error", f"the judgement failed: {fault}"
-            judgement = no_verdict(error, traceback.format_exc())
-        record = recorder.finish(
-            status=status,
-            error=error,
-            environment=environment(recorder.plan),
-            identities=identities,
-            command=command,
-            judgement=judgement,
-        )
+        with obeyed(status == "interrupted"):
+            record = _conclude(recorder, status, error, identities, command)
     return Outcome(record, recorder.run_dir)
+
+
+def _conclude(
+    recorder: Recorder,
+    status: Status,
+    error: str | None,
+    identities: Sequence[Identity],
+    command: Sequence[str],
+) -> AuditRecord:
+    """Judge what was measured and write audit.json."""
+    evidence = recorder.evidence(status, error)
+    try:
+        from auditor.judge.judge import judge
+
+        judgement = judge(evidence)
+    except Exception as fault:  # an exception is never a verdict: it is recorded as the error it is
+        status, error = "error", f"the judgement failed: {fault}"
+        judgement = no_verdict(error, traceback.format_exc())
+    return recorder.finish(
+        status=status,
+        error=error,
+        environment=environment(recorder.plan),
+        identities=identities,
+        command=command,
+        judgement=judgement,
+    )
 
 
 def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None]:

@@ -1,14 +1,39 @@
-"""Where each arm runs, and who may work on a device at the same time. Pure but for the semaphores."""
+"""Where each arm runs, and who may work on a device at the same time."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from auditor.model.plan import Arm, AuditPlan
 
 MEMORY_SHARE = 0.9
 """Part of a device's memory that the servers on it may take together (vLLM's own default is 0.9)."""
+
+
+class Slots:
+    """Room on one device for so many servers at work. Taken all at once or not at all, so that two who
+    want more than is free cannot block each other."""
+
+    def __init__(self, count: int) -> None:
+        self.count = self._free = count
+        self._released = asyncio.Event()
+
+    @asynccontextmanager
+    async def take(self, count: int) -> AsyncIterator[None]:
+        """Hold `count` slots (at most all); waits until so many are free."""
+        count = min(count, self.count)
+        while self._free < count:
+            await self._released.wait()
+        self._free -= count
+        try:
+            yield
+        finally:
+            self._free += count
+            released, self._released = self._released, asyncio.Event()
+            released.set()
 
 
 class Placement:
@@ -21,10 +46,10 @@ class Placement:
             arm.name: devices[0] if self.one_at_a_time else devices[i % len(devices)]
             for i, arm in enumerate(plan.arms)
         }
-        self._slots = {device: asyncio.Semaphore(slots_of(device, plan)) for device in devices}
+        self._slots = {device: Slots(slots_of(device, plan)) for device in devices}
         self._starts = {device: self._start_slots(device, plan) for device in devices}
 
-    def _start_slots(self, device: str, plan: AuditPlan) -> asyncio.Semaphore:
+    def _start_slots(self, device: str, plan: AuditPlan) -> Slots:
         """How many servers may start at once on `device`.
 
         On an accelerator a start takes the device as measuring does: two servers that profile its memory at
@@ -32,9 +57,9 @@ class Placement:
         is given there is nothing to profile.
         """
         if any(a.startswith("--kv-cache-memory-bytes") for a in plan.engine.args):
-            return asyncio.Semaphore(len(plan.arms))
-        slots = slots_of(device, plan)
-        return asyncio.Semaphore(slots) if slots > 1 else self._slots[device]
+            return Slots(len(plan.arms))
+        slots = self._slots[device]
+        return Slots(slots.count) if slots.count > 1 else slots
 
     def device(self, arm: Arm) -> str:
         return self._device[arm.name]
@@ -44,12 +69,12 @@ class Placement:
         sharing = sum(d == self.device(arm) for d in self._device.values())
         return None if self.one_at_a_time or sharing == 1 else round(MEMORY_SHARE / sharing, 3)
 
-    def slot(self, arm: Arm) -> asyncio.Semaphore:
-        """Held while an arm measures: arms on one accelerator take turns, arms on others do not wait."""
+    def slots(self, arm: Arm) -> Slots:
+        """Taken while an arm measures: arms on one accelerator take turns, arms on others do not wait."""
         return self._slots[self.device(arm)]
 
-    def start_slot(self, arm: Arm) -> asyncio.Semaphore:
-        """Held while a server starts."""
+    def start_slots(self, arm: Arm) -> Slots:
+        """Taken while a server starts."""
         return self._starts[self.device(arm)]
 
 

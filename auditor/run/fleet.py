@@ -75,7 +75,7 @@ class Fleet:
                 on_change=self._record,
                 progress=self.progress.note,
             )
-            async with self.placement.start_slot(arm):
+            async with self.placement.start_slots(arm).take(1):
                 server = await start(request)
         self._servers[restart_of or server.launch.id] = server
         return server
@@ -106,6 +106,9 @@ class Fleet:
         )
 
     @asynccontextmanager
-    async def measuring(self, arm: Arm) -> AsyncIterator[None]:
-        async with self.placement.slot(arm):
+    async def measuring(self, arm: Arm, *, under_load: bool = False) -> AsyncIterator[None]:
+        """While an arm measures. A load has the device to itself: beside another arm's work a level would
+        not be held, and both would measure each other."""
+        slots = self.placement.slots(arm)
+        async with slots.take(slots.count if under_load else 1):
             yield

@@ -37,7 +37,7 @@ from auditor.run import stages
 from auditor.run.context import Context
 from auditor.run.devices import MEMORY_SHARE
 from auditor.run.fleet import Fleet
-from auditor.run.signals import through, until_signal
+from auditor.run.signals import obeyed, through, until_signal
 from auditor.stats.sprt import SequentialTest
 
 Status = Literal["complete", "interrupted", "error"]
@@ -70,8 +70,9 @@ def launch_states(
         for finding in (*findings, *frozen.findings):
             recorder.event(Event(finding=finding))
         status, error = _measure(recorder, study, progress)
-        document = _document(recorder, study, status, error, frozen.identities, command)
-        recorder.write_document(LAUNCHES, document)
+        with obeyed(status == "interrupted"):
+            document = _document(recorder, study, status, error, frozen.identities, command)
+            recorder.write_document(LAUNCHES, document)
     return Outcome(document, run_dir)
 
 

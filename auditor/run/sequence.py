@@ -111,7 +111,7 @@ class Sequence:
                 work += stages.load(plan, plan.invariance, launch, arm.name, self.ctx.prompts)
         work += stages.accuracy(plan, launch, arm.name, self.ctx.prompts)
         for spec in work:
-            async with self.ctx.fleet.measuring(arm):
+            async with self.ctx.fleet.measuring(arm, under_load=spec.concurrency > 1):
                 await self.ctx.measure(spec, server)
 
     async def _stop(self, arm: Arm) -> None:
