@@ -73,6 +73,7 @@ def test_sigkill_at_random_moments_changes_no_verdict_and_loses_nothing(
             _, err = process.communicate(timeout=120)
             assert process.returncode == 5
             assert "Traceback" not in err
+            assert (run_dir / "audit.json").exists(), "interrupted, but recorded"
         else:
             process.kill()
             process.communicate()
