@@ -188,7 +188,7 @@ def _invariance(
         if arm in chosen:
             candidate = scene.control is None or arm != scene.control.name
             mine = invariance.levels(scene, answers, chosen[arm], candidate)
-            figures += [invariance.against(level, base.get(n)) for n, level in mine.items()]
+            figures += [invariance.against(level, base.get(n), len(mine)) for n, level in mine.items()]
             phases[arm] = tuple(p for x in mine.values() for p in x.phases)
     return tuple(figures), phases
 

@@ -105,8 +105,12 @@ def _preemptions(phases: Sequence[Phase]) -> int | None:
     return total
 
 
-def against(mine: Level, reference: Level | None) -> Invariance:
-    """`mine` with the reference's curve under it: self-agreement paired by prompt, 90% score interval."""
+def against(mine: Level, reference: Level | None, levels: int) -> Invariance:
+    """`mine` with the reference's curve under it: self-agreement paired by prompt, score interval.
+
+    Of so many `levels`, all intervals hold together with at least 90% (Bonferroni): at 90% each, equal arms
+    were below the reference at one of three levels in 15% of the audits.
+    """
     if reference is None:
         return mine.figures
     both = mine.steady.keys() & reference.steady.keys()
@@ -114,7 +118,7 @@ def against(mine: Level, reference: Level | None) -> Invariance:
     if both:
         more = sum(mine.steady[p] and not reference.steady[p] for p in both)
         fewer = sum(reference.steady[p] and not mine.steady[p] for p in both)
-        difference = as_interval(paired.score_interval(more, fewer, len(both), 0.90))
+        difference = as_interval(paired.score_interval(more, fewer, len(both), 1.0 - 0.10 / levels))
     return msgspec.structs.replace(
         mine.figures, reference=reference.figures.self_agreement, difference90=difference
     )

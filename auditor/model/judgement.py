@@ -221,7 +221,7 @@ class Invariance(Model, frozen=True, kw_only=True):
     reference: Proportion | None
     """The reference's self-agreement at this level."""
     difference90: Interval | None
-    """Candidate minus reference self-agreement, paired by prompt, 90%."""
+    """Candidate minus reference self-agreement, paired by prompt; 90% over all levels together."""
     errors: int
 
 

@@ -7,7 +7,7 @@ from auditor.judge.gate.common import broken_phase, gate, no_candidate, not_run
 from auditor.judge.shares import of
 from auditor.model.judgement import Gate, Invariance
 
-BOUND = "self-agreement under load not below the reference's (paired, 90%)"
+BOUND = "self-agreement under load not below the reference's (paired, 90% over all levels)"
 REPLAY = "batch-1 completions after the load equal those before it"
 
 

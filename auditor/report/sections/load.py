@@ -84,7 +84,7 @@ def _curves(record: AuditRecord, rows: Sequence[Invariance]) -> list[Block]:
             "Equal to batch 1",
             "95% interval",
             "Reference, same level",
-            "Minus reference, 90%",
+            "Minus reference, 90% over all levels",
             "Run to run",
         ),
         tuple(_row(r) for r in rows),
