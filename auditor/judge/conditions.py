@@ -23,7 +23,6 @@ _PLAN_CONFOUNDS = (
     "seed",
     "accuracy.concurrency",
     "accuracy.shots",
-    "invariance.max_tokens",
 )
 _HOST_CONFOUNDS = frozenset(
     {"devices", "cpu", "torch", "vllm", "triton", "transformers", "flashinfer-python"}

@@ -117,7 +117,7 @@ class InvariancePlan(Model, frozen=True, kw_only=True):
     prompts: int = 32
     """How many of the agreement prompts are used, spread evenly over the corpora."""
     max_tokens: int | None = None
-    """None uses each corpus's own cap, so that batch-1 completions are the baseline as they are."""
+    """Always None in format 1: each corpus's own cap, so that batch-1 completions are the baseline."""
 
 
 class AccuracyPlan(Model, frozen=True, kw_only=True):

@@ -177,7 +177,7 @@ def _work(plan: AuditPlan, sizes: Mapping[str, int]) -> tuple[Work, ...]:
         work.append(_stage(f"batch 1, {use.name}", sizes[use.name] * arms, use.max_tokens))
     if plan.invariance is not None and uses:
         chosen = min(plan.invariance.prompts, sum(sizes[use.name] for use in uses))
-        cap = plan.invariance.max_tokens or max(use.max_tokens for use in uses)
+        cap = max(use.max_tokens for use in uses)
         # The control is not loaded: the reference's own curve is what the candidate's is set against.
         loaded_arms = 1 + len(plan.candidates)
         for level in plan.invariance.levels:

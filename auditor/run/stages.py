@@ -55,19 +55,18 @@ def batch1(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) ->
         )
 
 
-def invariance_prompts(plan: AuditPlan, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
-    """The first prompts of each agreement corpus in turn, `plan.invariance.prompts` in all."""
-    assert plan.invariance is not None
+def in_turn(plan: AuditPlan, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """The agreement prompts, one of each corpus in turn."""
     lanes = [of_corpus(prompts, use.name) for use in plan.agreement.corpora] if plan.agreement else []
-    turns = [lane[i] for i in range(max(map(len, lanes), default=0)) for lane in lanes if i < len(lane)]
-    return tuple(turns[: plan.invariance.prompts])
+    longest = max(map(len, lanes), default=0)
+    return tuple(lane[i] for i in range(longest) for lane in lanes if i < len(lane))
 
 
 def load(
     plan: AuditPlan, invariance: InvariancePlan, launch: str, arm: str, prompts: Sequence[Prompt]
 ) -> Iterator[PhaseSpec]:
     """Stage 6: each level twice, then the same prompts once more at batch 1."""
-    chosen = invariance_prompts(plan, prompts)
+    chosen = in_turn(plan, prompts)[: invariance.prompts]
     for level in invariance.levels:
         rounds = max(1, -(-ROUNDS_UNDER_LOAD * level // len(chosen))) if chosen else 0
         asked = tuple((p, r) for r in range(rounds) for p in chosen)
@@ -111,8 +110,6 @@ def accuracy(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) 
 def calibration(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) -> PhaseSpec:
     """Second pass with logprobs over a few reference prompts, on which rescoring is calibrated."""
     assert plan.forensics is not None
-    lanes = [of_corpus(prompts, use.name) for use in plan.agreement.corpora] if plan.agreement else []
-    turns = [lane[i] for i in range(max(map(len, lanes), default=0)) for lane in lanes if i < len(lane)]
     return PhaseSpec(
         id=f"calibrate/{launch}",
         stage="calibrate",
@@ -120,6 +117,6 @@ def calibration(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt
         arm=arm,
         corpus=None,
         concurrency=1,
-        prompts=once(turns[: plan.forensics.calibration_prompts]),
+        prompts=once(in_turn(plan, prompts)[: plan.forensics.calibration_prompts]),
         logprobs=1,
     )
