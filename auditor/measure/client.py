@@ -1,10 +1,8 @@
 """One connection to one server: completions as data, scores, fingerprints, counters.
 
-A client holds exactly one connection and one worker uses it, so N workers are N requests in flight. It
-speaks through httpcore, the transport under httpx, because a request costs half as much there (0.8
-against 1.5 ms of CPU, 1,319 requests at 128 in flight) and because what httpx adds has to be off anyway:
-proxies and credentials of the environment, redirects, cookies, decompression, a pool. Nothing is
-retried: a retried request is a second request in flight.
+A client holds exactly one connection and one worker uses it, so N workers are N requests in flight. What a
+general HTTP client adds has to be off anyway: proxies and credentials of the environment, redirects,
+cookies, decompression, a pool. Nothing is retried: a retried request is a second request in flight.
 """
 
 from __future__ import annotations
@@ -14,12 +12,12 @@ import functools
 import ssl
 from collections.abc import Awaitable, Sequence
 from types import TracebackType
-from typing import NamedTuple, TypeVar
-
-import httpcore
+from typing import TypeVar
+from urllib.parse import urlsplit
 
 from auditor.clock import Clock
 from auditor.errors import InvalidPlan
+from auditor.measure.connection import Broken, Connection, HttpReply, TooLong, connect, sent_host
 from auditor.measure.logprobs import chosen_logprobs, fingerprint_of, fingerprint_prompt, top_logprobs
 from auditor.measure.metrics import Load, parse_counters, parse_load
 from auditor.measure.wire import Fault, Reply, parse_reply, request_body
@@ -34,9 +32,6 @@ BASE_IN_FLIGHT = 8
 """Requests in flight that the base deadline is meant for."""
 COUNTERS_DEADLINE_S = 30.0
 LOAD_DEADLINE_S = 5.0
-KEEP_ALIVE_S = 2.0
-"""Idle time after which a connection is opened anew: servers close theirs after 5 s, and a request that
-meets the close would be lost."""
 
 T = TypeVar("T")
 
@@ -48,11 +43,6 @@ def deadline_s(base_s: float, max_tokens: int, in_flight: int = 1) -> float:
     the server, because a saturated server divides its tokens a second among them.
     """
     return base_s * max(1.0, max_tokens / BASE_TOKENS) * max(1.0, in_flight / BASE_IN_FLIGHT)
-
-
-class HttpReply(NamedTuple):
-    status: int
-    body: bytes
 
 
 class Client:
@@ -73,18 +63,25 @@ class Client:
         timeout_s: float = 600.0,
         seed: int = 0,
     ) -> None:
-        self._url = httpcore.URL(base_url.rstrip("/").removesuffix("/v1"))
-        if self._url.scheme not in (b"http", b"https") or not self._url.host:
+        try:
+            url = urlsplit(base_url.rstrip("/").removesuffix("/v1"))
+            port = url.port
+        except ValueError:
+            url, port = urlsplit(""), None
+        if url.scheme not in ("http", "https") or not url.hostname:
             raise InvalidPlan(
                 f"the server's address is {base_url!r}", expected="http://HOST:PORT or https://HOST:PORT"
             )
-        self._prefix = self._url.target.rstrip(b"/")
+        self._tls = url.scheme == "https"
+        self._host, self._port = url.hostname, port or (443 if self._tls else 80)
+        self._origin = f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
+        self._prefix = url.path.rstrip("/").encode()
         self._model = model
         self._clock = clock
         self._seed = seed
         self.timeout_s = timeout_s
         self._headers = [
-            (b"Host", _host(self._url)),
+            (b"Host", sent_host(self._host, port)),
             (b"Accept", b"*/*"),
             (b"Accept-Encoding", b"identity"),
             (b"User-Agent", b"equivalence-auditor"),
@@ -94,7 +91,7 @@ class Client:
                 # said without the key: the HTTP library would quote it in its own error
                 raise InvalidPlan("the API key holds characters that no HTTP header can carry")
             self._headers.append((b"Authorization", b"Bearer " + api_key.encode()))
-        self._connection: httpcore.AsyncHTTPConnection | None = None
+        self._connection: Connection | None = None
 
     async def __aenter__(self) -> Client:
         return self
@@ -110,7 +107,7 @@ class Client:
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.aclose()
+            await connection.close()
 
     async def complete(
         self,
@@ -250,51 +247,49 @@ class Client:
         return parse_reply(reply.status, reply.body, model=self._model, prompt_ids=prompt_ids)
 
     async def _send(self, method: bytes, target: bytes, body: bytes, limit_s: float) -> HttpReply | Fault:
+        until = self._clock.now() + limit_s
         try:
-            reply = await within(self._clock, limit_s, self._exchange(method, target, body))
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError) as error:
-            await self.close()
+            connection = self._connection
+            if connection is None or not connection.usable():
+                connection = await within(self._clock, limit_s, self._open())
+            reply = connection and await self._exchange(connection, method, target, body, until)
+        except TooLong:
+            return Fault("bad-reply", f"the reply is longer than {MAX_REPLY_BYTES // 2**20} MiB")
+        except (Broken, OSError) as error:
             words = str(error) or type(error).__name__
-            return Fault("connection", f"{words} ({self._url.origin})")
-        if reply is None:
-            await self.close()
-            return Fault("timeout", f"no reply within {limit_s:g} s")
-        return reply
+            return Fault("connection", f"{words} ({self._origin})")
+        return reply or Fault("timeout", f"no reply within {limit_s:g} s")
 
-    async def _exchange(self, method: bytes, target: bytes, body: bytes) -> HttpReply | Fault:
-        connection = await self._open()
-        url = httpcore.URL(
-            scheme=self._url.scheme,
-            host=self._url.host,
-            port=self._url.port,
-            target=self._prefix + target,
-        )
+    async def _exchange(
+        self, connection: Connection, method: bytes, target: bytes, body: bytes, until_s: float
+    ) -> HttpReply | None:
+        """The reply; None when the clock reaches `until_s` first. Nothing is awaited before the request is
+        sent, so that a worker that was answered asks again in the same step."""
         headers = list(self._headers)
         if body:
-            headers += [
-                (b"Content-Type", b"application/json"),
-                (b"Content-Length", str(len(body)).encode()),
-            ]
-        received = bytearray()
-        async with connection.stream(method, url, headers=headers, content=body or None) as response:
-            async for chunk in response.aiter_stream():
-                received += chunk
-                if len(received) > MAX_REPLY_BYTES:
-                    return Fault("bad-reply", f"the reply is longer than {MAX_REPLY_BYTES // 2**20} MiB")
-        return HttpReply(response.status, bytes(received))
+            headers.append((b"Content-Type", b"application/json"))
+            headers.append((b"Content-Length", str(len(body)).encode()))
+        waiter = connection.send(method, self._prefix + target, headers, body, MAX_REPLY_BYTES)
+        timer = asyncio.ensure_future(self._clock.sleep(until_s - self._clock.now()))
+        timer.add_done_callback(functools.partial(_expire, waiter))
+        reply: HttpReply | None = None
+        try:
+            reply = await waiter
+        finally:
+            timer.cancel()
+            if reply is None:
+                connection.abort()
+        return reply
 
-    async def _open(self) -> httpcore.AsyncHTTPConnection:
-        found = self._connection
-        if found is not None and found.is_idle() and not found.has_expired():
-            return found
+    async def _open(self) -> Connection:
         await self.close()
-        secure = self._url.scheme == b"https"
-        self._connection = httpcore.AsyncHTTPConnection(
-            self._url.origin,
-            ssl_context=_tls() if secure else None,
-            keepalive_expiry=KEEP_ALIVE_S,
-        )
+        self._connection = await connect(self._host, self._port, _tls() if self._tls else None)
         return self._connection
+
+
+def _expire(waiter: asyncio.Future[HttpReply | None], _: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 async def within(clock: Clock, seconds: float, work: Awaitable[T]) -> T | None:
@@ -312,11 +307,6 @@ async def within(clock: Clock, seconds: float, work: Awaitable[T]) -> T | None:
             await asyncio.wait((task,))
             if not task.cancelled():
                 task.exception()
-
-
-def _host(url: httpcore.URL) -> bytes:
-    host = b"[" + url.host + b"]" if b":" in url.host else url.host
-    return host if url.port is None else host + b":" + str(url.port).encode()
 
 
 @functools.cache
