@@ -21,7 +21,9 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _NOT_SECRET = re.compile(r"^(?:old)?pwd$|(?:max|num|min|speculative|batched)[_\-].*tokens?$", re.IGNORECASE)
-_URL_PASSWORD = re.compile(r"(?P<head>[a-zA-Z][a-zA-Z0-9+.\-]*://[^/\s:@]+:)[^/\s@]+(?=@)")
+# A scheme is short: without a limit, a long word costs the square of its length. The user may be empty, and
+# passwords hold @ as often as not.
+_URL_PASSWORD = re.compile(r"(?P<head>[a-zA-Z][a-zA-Z0-9+.\-]{0,30}://[^/\s:@]*:)[^/\s]+(?=@)")
 _KNOWN_SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_\-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16})\b"
     r"|(?<=[Bb]earer )[A-Za-z0-9._~+/\-]{8,}=*"

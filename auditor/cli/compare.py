@@ -145,6 +145,7 @@ def _read(path: Path) -> bytes:
     """The whole file as bytes, mapped where possible, so that memory holds no second copy."""
     import gzip
     import mmap
+    import zlib
 
     from auditor.errors import InvalidPlan
 
@@ -156,7 +157,7 @@ def _read(path: Path) -> bytes:
                 return b""
             # A map slices to bytes like bytes do, which is all that is asked of it.
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # type: ignore[return-value]
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise InvalidPlan(
             f"{path.name} cannot be read ({error})", expected="a file of completions", todo="check the path"
         ) from None

@@ -48,6 +48,7 @@ def gsm8k(file: Path, as_json: bool) -> int:
 
 def _grade_file(file: Path) -> list[tuple[str, Grade]]:
     import gzip
+    import zlib
 
     from auditor.errors import InvalidPlan
     from auditor.judge.grading import grade as grade_one
@@ -72,7 +73,7 @@ def _grade_file(file: Path) -> list[tuple[str, Grade]]:
                         todo="see `audit grade gsm8k --help` for the fields",
                     ) from None
                 graded.append((str(line.id), found))
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InvalidPlan(
             f"{file.name} cannot be read ({error})", expected="a file of answers", todo="check the path"
         ) from None

@@ -23,6 +23,8 @@ from typing import Any
 from auditor.model.launch import Diary, KernelChoice, Setting, Timing
 
 _LARGEST_FILE = 32 << 20
+_LONGEST_MS = 1e12
+"""Larger timings, infinite ones among them, are how autotuners mark a configuration that failed."""
 _PREFIX = re.compile(
     r"^(?:\((?P<proc>[^)]*pid=\d+[^)]*)\)\s*)?"
     r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\s+"
@@ -40,7 +42,7 @@ _TRITON = re.compile(
     + r"best config selected: (?P<best>[^;\n]*);"
 )
 _INDUCTOR_BEST = re.compile(
-    r"Best config for (?P<kernel>[^\s:]+):\s*(?P<config>.*):\s*(?P<ms>\d+\.\d+)(?:, nreg|\s*$)"
+    r"Best config for (?P<kernel>[^\s:]+):\s*(?P<config>.*):\s*(?P<ms>\d{1,15}\.\d+)(?:, nreg|\s*$)"
 )
 _INDUCTOR_SCALED = re.compile(
     r"Dynamically scale down (?P<kernel>\S+) from TritonConfig\((?P<before>.*?)\) "
@@ -62,8 +64,8 @@ _BACKENDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("kernel-priority", re.compile(r"Final IR op priority after setting platform defaults: (?P<name>.*)$")),
 )
 _KV_BLOCKS = (
-    re.compile(r"# (?:GPU|CPU|\w+) blocks: (?P<n>[\d,]+)"),
-    re.compile(r"num_gpu_blocks(?:_override)?[ =:]+(?P<n>[\d,]+)"),
+    re.compile(r"# (?:GPU|CPU|\w+) blocks: (?P<n>\d[\d,]{0,17})(?!\d)"),
+    re.compile(r"num_gpu_blocks(?:_override)?[ =:]+(?P<n>\d[\d,]{0,17})(?!\d)"),
 )
 _COMPILE_DIR = re.compile(r"Using cache directory: \S*?torch_compile_cache/(?P<hash>[0-9a-f]{6,})")
 _WARNING_LIMIT = 40
@@ -92,6 +94,22 @@ def strip_prefix(line: str) -> str:
     return line[_PREFIX.match(line).end() :] if line else line  # type: ignore[union-attr]
 
 
+def parse_json(text: str) -> Any:
+    """JSON of a server or of a cache, lone surrogates replaced: the record is UTF-8. Raises ValueError."""
+    try:
+        document = json.loads(text)
+        if "\\ud" in text.lower():
+            document = json.loads(printable(json.dumps(document, ensure_ascii=False)))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return document
+
+
+def printable(text: str) -> str:
+    """The text with lone surrogates replaced, which names of files may hold too."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def triton_prints(text: str) -> tuple[KernelChoice, ...]:
     """Winners that Triton printed, in order; no timings there."""
     return tuple(
@@ -111,16 +129,16 @@ def parse_autotune_json(name: str, text: str) -> KernelChoice | None:
 
     Triton stores milliseconds, the median first; the choice is the fastest, as Triton's own reading is.
     """
-    data = json.loads(text)
+    data = parse_json(text)
     if not isinstance(data, dict) or not isinstance(data.get("configs_timings"), list):
         raise ValueError("no configs_timings")
     timed: list[tuple[float, Timing]] = []
     for entry in data["configs_timings"]:
         config, timing = entry
         milliseconds = timing[0] if isinstance(timing, list) else timing
-        finite = isinstance(milliseconds, int | float) and math.isfinite(milliseconds)
+        finite = isinstance(milliseconds, int | float) and abs(milliseconds) < _LONGEST_MS
         described = _config_text(config)
-        microseconds = milliseconds * 1000 if finite else None
+        microseconds = float(milliseconds) * 1000 if finite else None
         timed.append(
             (milliseconds if finite else math.inf, Timing(config=described, microseconds=microseconds))
         )
@@ -223,7 +241,8 @@ def _read_caches(root: Path, warnings: list[str]) -> Iterator[KernelChoice]:
             AttributeError,
             RecursionError,
         ) as error:
-            warnings.append(f"{path.name}: not a tuning cache that can be read ({error})"[:200])
+            why = f"{path.name}: not a tuning cache that can be read ({error})"
+            warnings.append(printable(why)[:200])
 
 
 def _reader(name: str) -> Any:
@@ -237,17 +256,17 @@ def _reader(name: str) -> Any:
 
 
 def _triton_file(path: Path, text: str) -> Iterator[KernelChoice]:
-    choice = parse_autotune_json(path.name.removesuffix(".autotune.json"), text)
+    choice = parse_autotune_json(printable(path.name.removesuffix(".autotune.json")), text)
     if choice is not None:
         yield choice
 
 
 def _inductor_file(path: Path, text: str) -> Iterator[KernelChoice]:
-    config = json.loads(text)
+    config = parse_json(text)
     # the file is named by a hash of the kernel's source, which is the only stable name it has
     kept = {k: v for k, v in sorted(config.items()) if k not in ("time_taken_ms", "triton_cache_hash")}
     yield KernelChoice(
-        kernel=f"inductor {path.stem[:16]}",
+        kernel=printable(f"inductor {path.stem[:16]}"),
         key=str(config.get("configs_hash", ""))[:16],
         chosen=", ".join(f"{k}: {v}" for k, v in kept.items() if k != "configs_hash"),
         source="inductor-log",
@@ -255,7 +274,7 @@ def _inductor_file(path: Path, text: str) -> Iterator[KernelChoice]:
 
 
 def _flashinfer_file(path: Path, text: str) -> Iterator[KernelChoice]:
-    for key, value in sorted(json.loads(text).items()):
+    for key, value in sorted(parse_json(text).items()):
         if not str(key).startswith("_"):
             yield KernelChoice(
                 kernel="flashinfer",

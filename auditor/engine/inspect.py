@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from auditor.engine.base import EngineInfo
 from auditor.errors import InvalidPlan
 
@@ -96,7 +98,7 @@ def _versions(python: str, env: Mapping[str, str], packages: tuple[str, ...]) ->
     try:
         done = _run([python, "-c", _PROBE % (packages,)], env, _PROBE_TIMEOUT_S)
         found: Any = json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else None
-    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+    except (OSError, subprocess.TimeoutExpired, ValueError, RecursionError) as error:
         raise InvalidPlan(
             f"the engine's interpreter {python} could not be run ({error})",
             expected="a Python interpreter",
@@ -117,10 +119,8 @@ def _flags(
 ) -> frozenset[str] | None:
     identity = hashlib.sha256(repr((os.path.abspath(python), module, sorted(found.items()))).encode())
     kept = _cache_folder() / f"flags-{identity.hexdigest()[:24]}.json"
-    try:
-        return frozenset(json.loads(kept.read_text()))
-    except (OSError, ValueError):
-        pass
+    if (remembered := kept_flags(kept)) is not None:
+        return remembered
     started = time.monotonic()
     flags = _ask_help(python, env, module)
     if flags and time.monotonic() - started > _WORTH_KEEPING_S:
@@ -132,6 +132,14 @@ def _flags(
         except OSError:
             pass  # a cache that cannot be written costs time only
     return flags
+
+
+def kept_flags(path: Path) -> frozenset[str] | None:
+    """Flags kept by an earlier run; None when there are none or the file is damaged."""
+    try:
+        return frozenset(msgspec.json.decode(path.read_bytes(), type=list[str]))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _ask_help(python: str, env: Mapping[str, str], module: str) -> frozenset[str] | None:

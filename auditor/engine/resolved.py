@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from auditor.engine.diary import strip_prefix
+from auditor.engine.diary import parse_json, strip_prefix
 from auditor.engine.readiness import http_client
 from auditor.model.launch import Setting
 from auditor.redact import is_secret, redact_value
@@ -78,7 +78,7 @@ async def _text(http: httpx.AsyncClient, url: str) -> str | None:
 async def _json(http: httpx.AsyncClient, url: str) -> Any:
     text = await _text(http, url)
     try:
-        return json.loads(text) if text is not None else None
+        return parse_json(text) if text is not None else None
     except ValueError:
         return None
 
@@ -142,7 +142,7 @@ def _equal(asked: str, seen: Any) -> bool:
     if isinstance(seen, int | float):
         try:
             return float(asked) == float(seen)
-        except ValueError:
+        except (ValueError, OverflowError):
             return False
     # lists, enums and paths are rewritten by the engine: only plain text is compared
     return not isinstance(seen, str) or asked.strip().lower() == seen.strip().lower()
@@ -155,7 +155,7 @@ def cache_config_labels(metrics: str) -> dict[str, str]:
     lines = [line for line in metrics.splitlines() if "cache_config_info" in line]
     try:
         families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
-    except ValueError:
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError):
         return {}
     for family in families:
         for sample in family.samples:

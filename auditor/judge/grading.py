@@ -20,7 +20,7 @@ _SIGN = r"(?:(?<![\w)\]])[-\u2212]\s?)?"
 _NUMBER = _SIGN + r"(?:[$€£]\s?[-\u2212]?)?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)"
 _FLEXIBLE = re.compile(_NUMBER)
 _STRICT = re.compile(r"####[\s*\\$_`]*(" + _NUMBER + ")")
-_QUESTION = re.compile(r"\bQuestion:|^\s*Q:", re.MULTILINE)
+_QUESTION = re.compile(r"\bQuestion:|^[^\S\n]*Q:", re.MULTILINE)
 _DIGITS = re.compile(r"[0-9]+")
 
 

@@ -18,7 +18,11 @@ from auditor.model.completion import TokenLogprob
 
 _NOTHING = msgspec.Raw(b"")
 _FIRST_ID = re.compile(rb'\{\s*"id"\s*:\s*"([\x20\x21\x23-\x5b\x5d-\x7e]*)"\s*,')
-_SPACE_AND_DIGITS = b"0123456789 ,[]\t"
+_SPACE_AND_DIGITS = b"0123456789 ,\t"
+_LARGEST = 1.7e308
+"""Beyond it an integer is no float; NaN and the infinities compare as beyond it, too."""
+_LONGEST_ID = 20
+"""Characters of the longest 64-bit integer."""
 
 
 class Details(msgspec.Struct):
@@ -211,7 +215,7 @@ def _entries(entry: Any) -> Iterator[tuple[Any, Any]]:
 
 def _token(key: object) -> int | None:
     text = str(key).removeprefix("token_id:")
-    return int(text) if text.removeprefix("-").isdecimal() else None
+    return int(text) if text.removeprefix("-").isdecimal() and len(text) <= _LONGEST_ID else None
 
 
 def constant_logprob(line: Line) -> float | None:
@@ -226,7 +230,7 @@ def constant_logprob(line: Line) -> float | None:
 
 
 def _finite(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    return float(value) if isinstance(value, int | float) and abs(value) <= _LARGEST else None
 
 
 def _counts_fit(line: Line, size: int) -> bool:
@@ -246,7 +250,7 @@ def _check_ids(name: str, raw: msgspec.Raw, *, required: bool) -> None:
         if required:
             raise ValueError(f"field `{name}` is missing")
         return
-    if data[:1] == b"[" and data[-1:] == b"]" and not data.translate(None, _SPACE_AND_DIGITS):
+    if data[:1] == b"[" and data[-1:] == b"]" and not data[1:-1].translate(None, _SPACE_AND_DIGITS):
         return
     try:
         _ids.decode(data)
@@ -265,15 +269,19 @@ def _decode(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
             raise ValueError(f"it is no JSON object ({error})") from None
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     try:
         return decoder.decode(lenient)
-    except msgspec.ValidationError as error:
+    except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
 
 
 def _without_nan(raw: bytes) -> bytes | None:
-    """The line with NaN and ±Infinity, which some tools write, as null; None where that does not mend it."""
+    """The line with NaN and ±Infinity, which some tools write, as null, and with halves of characters, where
+    a text was cut between ids, as `?`. None where that does not mend it."""
     try:
-        return json.dumps(json.loads(raw, parse_constant=lambda name: None)).encode()
+        lenient = json.dumps(json.loads(raw, parse_constant=lambda name: None), ensure_ascii=False)
+        return lenient.encode("utf-8", "replace")
     except (ValueError, RecursionError):
         return None

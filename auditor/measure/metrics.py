@@ -42,6 +42,7 @@ ACCEPTANCE_GAUGE = ("vllm:spec_decode_draft_acceptance_rate",)
 RUNNING = ("vllm:num_requests_running",)
 WAITING = ("vllm:num_requests_waiting",)
 
+_MOST = 2.0**63
 _COUNTER_NAMES = frozenset(
     name for names in (*COUNTERS.values(), PER_POSITION, ACCEPTANCE_GAUGE) for name in names
 )
@@ -104,7 +105,7 @@ def _samples(text: str, names: frozenset[str]) -> list[Sample] | None:
             for sample in family.samples
             if math.isfinite(sample.value)
         ]
-    except (ValueError, IndexError, KeyError, TypeError):
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError):
         return None
 
 
@@ -126,12 +127,15 @@ def _present(samples: Iterable[Sample], names: tuple[str, ...]) -> list[Sample]:
 
 def _total(samples: list[Sample], names: tuple[str, ...]) -> int | None:
     found = _present(samples, names)
-    return round(sum(sample.value for sample in found)) if found else None
+    total = sum(sample.value for sample in found)
+    # beyond 64 bits it is no count of an engine, and infinite sums of finite values exist
+    return round(total) if found and abs(total) < _MOST else None
 
 
 def _mean(samples: list[Sample], names: tuple[str, ...]) -> float | None:
     found = _present(samples, names)
-    return sum(sample.value for sample in found) / len(found) if found else None
+    mean = sum(sample.value for sample in found) / len(found) if found else math.nan
+    return mean if math.isfinite(mean) else None
 
 
 def _positions(samples: list[Sample]) -> tuple[int, ...] | None:
@@ -142,6 +146,6 @@ def _positions(samples: list[Sample]) -> tuple[int, ...] | None:
         if not label.isdecimal() or len(label) > 4:
             return None
         sums[int(label)] = sums.get(int(label), 0.0) + sample.value
-    if not sums or sorted(sums) != list(range(len(sums))):
+    if not sums or sorted(sums) != list(range(len(sums))) or any(abs(n) >= _MOST for n in sums.values()):
         return None
     return tuple(round(sums[position]) for position in range(len(sums)))

@@ -122,7 +122,7 @@ def parse_reply(status: int, body: bytes, *, model: str, prompt_ids: Sequence[in
     if reply.model != model:
         return Fault(
             "foreign-nonce",
-            f"the reply is from {reply.model!r}; expected {model!r}: two servers answer on this port",
+            f"the reply is from {reply.model[:80]!r}; expected {model!r}: two servers answer on this port",
         )
     if len(reply.choices) != 1:
         return Fault("bad-reply", f"the reply has {len(reply.choices)} choices; expected 1")

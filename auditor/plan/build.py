@@ -26,6 +26,7 @@ from auditor.model.plan import (
 )
 from auditor.plan.drafts import parse_draft
 from auditor.plan.options import STAGES
+from auditor.plan.values import existing_folder
 
 Values = Mapping[str, Any]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -89,7 +90,7 @@ def build_plan(values: Values, given: frozenset[str]) -> tuple[AuditPlan, dict[s
 def _baseline(values: Values) -> BaselinePlan | None:
     if not values["baseline"]:
         return None
-    folder = Path(values["baseline"]).expanduser()
+    folder = existing_folder(values["baseline"]) or values["baseline"]
     return BaselinePlan(path=str(folder), max_acceptance_drop=values["baseline_max_acceptance_drop"])
 
 
@@ -194,8 +195,8 @@ def _target(values: Values) -> str:
             expected="--target DIR, or --reference-url URL for running servers",
             todo="name the model that the draft speculates for",
         )
-    if Path(target).expanduser().is_dir():
-        return str(Path(target).expanduser())
+    if (folder := existing_folder(target)) is not None:
+        return str(folder)
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", target) or target.count("/") != 1:
         raise InvalidPlan(
             f"There is no folder {target}", expected="a model folder, or a hub id such as OWNER/NAME"

@@ -96,8 +96,8 @@ def _presets() -> dict[str, dict[str, Any]]:
 
 def _preset_values(name: str) -> tuple[dict[str, Any], str]:
     known = _presets()
-    if name not in known:
-        raise _unknown("preset", name, {key: key for key in known}, "one of " + ", ".join(known))
+    if not isinstance(name, str) or name not in known:
+        raise _unknown("preset", str(name), {key: key for key in known}, "one of " + ", ".join(known))
     return {key: value for key, value in known[name].items() if key != "about"}, f"preset {name}"
 
 
@@ -106,7 +106,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         document = tomllib.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
         raise InvalidPlan(f"There is no file {path}", expected="a plan", todo="check --config") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+    except (OSError, ValueError, RecursionError) as err:
         raise InvalidPlan(f"Cannot read {path}: {err}", expected="TOML in UTF-8", todo="correct it") from err
     return _flatten(document, "", path.name)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from auditor.errors import InvalidPlan
 from auditor.model.plan import Draft
+from auditor.plan.values import existing_folder
 
 WITHOUT_WEIGHTS = ("mtp", "ngram", "suffix", "ngram_gpu")
 _BY_ARCHITECTURE = (
@@ -89,7 +90,7 @@ def read_config(folder: Path, what: str) -> dict[str, Any]:
         raise InvalidPlan(
             f"{folder} has no config.json", expected=f"the folder of {what}", todo="check the path"
         ) from None
-    except (OSError, ValueError) as err:
+    except (OSError, ValueError, RecursionError) as err:
         raise InvalidPlan(f"Cannot read {path}: {err}", expected="a JSON object", todo="repair it") from err
     if not isinstance(config, dict):
         raise InvalidPlan(
@@ -100,7 +101,7 @@ def read_config(folder: Path, what: str) -> dict[str, Any]:
 
 def _split_name(spec: str) -> tuple[str | None, str]:
     name, equals, rest = spec.partition("=")
-    if equals and name != "method" and re.fullmatch(r"[A-Za-z0-9._-]+", name) and not Path(spec).exists():
+    if equals and name != "method" and re.fullmatch(r"[A-Za-z0-9._-]+", name) and not existing_folder(spec):
         return name, rest
     return None, spec
 
@@ -108,7 +109,7 @@ def _split_name(spec: str) -> tuple[str | None, str]:
 def _from_json(spec: str) -> tuple[dict[str, Any], str]:
     try:
         config = json.loads(spec)
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         raise InvalidPlan(
             f"--draft {spec[:60]} is not JSON: {err}", expected="a speculative configuration"
         ) from err
@@ -123,7 +124,7 @@ def _from_pairs(spec: str) -> tuple[dict[str, Any], str]:
             raise InvalidPlan(f"--draft {spec}: {part!r} has no value", expected="method=…,key=value,…")
         try:
             config[key.strip()] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             config[key.strip()] = value
     return _with_method(config), str(config.get("method"))
 
@@ -131,7 +132,7 @@ def _from_pairs(spec: str) -> tuple[dict[str, Any], str]:
 def _with_method(config: dict[str, Any]) -> dict[str, Any]:
     if not config.get("method") and isinstance(config.get("model"), str):
         config["method"] = _from_folder(_folder(config["model"]))["method"]
-    if not isinstance(config.get("method"), str):
+    if not isinstance(config.get("method"), str) or not config["method"].strip():
         raise InvalidPlan(
             "The speculative configuration names no method",
             expected='a key "method", for example "eagle3"',
@@ -150,17 +151,18 @@ def _from_folder(path: Path) -> dict[str, Any]:
             todo=f'say it: --draft \'{{"method": "eagle3", "model": "{path}"}}\'',
         )
     found: dict[str, Any] = {"method": method, "model": str(path)}
-    proposals = (config.get("speculators_config") or {}).get("proposal_methods")
+    speculators = config.get("speculators_config")
+    proposals = speculators.get("proposal_methods") if isinstance(speculators, dict) else None
     if isinstance(proposals, list) and proposals and isinstance(proposals[0], dict):
         tokens = proposals[0].get("speculative_tokens")
-        if isinstance(tokens, int) and tokens > 0:
+        if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0:
             found["num_speculative_tokens"] = tokens
     return found
 
 
 def _folder(text: str) -> Path:
-    path = Path(text).expanduser()
-    if not path.is_dir():
+    path = existing_folder(text)
+    if path is None:
         raise InvalidPlan(
             f"--draft {text}: there is no such folder",
             expected=f"a head's folder, {', '.join(WITHOUT_WEIGHTS[:3])}, draft_model:DIR, or a JSON object",

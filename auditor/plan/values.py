@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from auditor.errors import InvalidPlan
 from auditor.plan.options import Option
 
+_LONGEST_SHOWN = 200
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -18,7 +20,8 @@ def parse(option: Option, raw: object, source: str) -> Any:
     """`raw` as the option's type. `source` says where it came from. Raises InvalidPlan."""
     try:
         value = _PARSERS[option.kind](raw)
-    except (ValueError, TypeError):
+        _refuse_unwritable(value)
+    except (ValueError, TypeError, RecursionError):
         raise _invalid(option, raw, source, _EXPECTED[option.kind]) from None
     for single in value if isinstance(value, tuple) else (value,):
         _check(option, single, source)
@@ -39,9 +42,37 @@ def _check(option: Option, value: object, source: str) -> None:
         raise _invalid(option, value, source, f"a value {word} {option.low:g} {join} {high:g}{unit}")
 
 
+def _refuse_unwritable(value: object) -> None:
+    """Arguments and variables that are no UTF-8 arrive as lone surrogates, which no record can hold."""
+    texts: Iterable[object] = (value,)
+    if isinstance(value, dict):
+        texts = (*value, *value.values())
+    elif isinstance(value, tuple):
+        texts = value
+    for text in texts:
+        if isinstance(text, str) and b"\0" in text.encode():
+            raise ValueError
+
+
+def existing_folder(text: str) -> Path | None:
+    """The folder that `text` names, `~` expanded. None where there is none, and where there cannot be one:
+    a name that is too long, the home of an unknown user."""
+    try:
+        path = Path(text).expanduser()
+        return path if path.is_dir() else None
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
 def _invalid(option: Option, value: object, source: str, expected: str) -> InvalidPlan:
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):
+        shown = "a number or a list without end"
+    if len(shown) > _LONGEST_SHOWN:
+        shown = shown[:_LONGEST_SHOWN] + "…"
     return InvalidPlan(
-        f"{option.name} is {value!r} ({source})",
+        f"{option.name} is {shown} ({source})",
         expected=expected,
         todo=f"set {option.flag}, {option.env} or `{option.name}` in audit.toml",
     )
@@ -54,10 +85,7 @@ def _text(raw: object) -> str:
 
 
 def _path(raw: object) -> str:
-    text = str(raw)
-    if "\0" in text:
-        raise ValueError
-    return text
+    return str(raw)
 
 
 def _int(raw: object) -> int:

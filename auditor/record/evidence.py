@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import shutil
 import tempfile
+import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from auditor.model.phase import Phase
 from auditor.model.plan import AuditPlan
 from auditor.model.record import AuditRecord
 from auditor.record.lines import read_lines
-from auditor.record.state import JournalState, decode_line, fold_journal
+from auditor.record.state import UNREADABLE, JournalState, decode_line, fold_journal
 
 Status = Literal["running", "complete", "interrupted", "error"]
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class LazyLines(Sequence[T], Generic[T]):
                 line = file.readline().rstrip(b"\n")
                 try:
                     yield self._decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as err:
+                except UNREADABLE as err:
                     raise RecordError(
                         f"The line at byte {offset} of {self._path.name} is damaged: {err}",
                         expected="a line as the auditor wrote it",
@@ -180,7 +181,7 @@ class StoredEvidence:
         try:
             with gzip.open(packed) as source:
                 shutil.copyfileobj(source, target)
-        except (OSError, EOFError) as err:
+        except (OSError, EOFError, zlib.error) as err:
             raise RecordError(f"Cannot unpack {packed.name}: {err}", expected="a whole gzip file") from err
         target.flush()
         return Path(target.name)
@@ -214,7 +215,7 @@ def read_json(path: Path, kind: type[T]) -> T:
             expected="the folder of a run",
             todo="give the folder that `audit equivalence` printed",
         ) from None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as err:
+    except (OSError, *UNREADABLE) as err:
         raise RecordError(
             f"Cannot read {path}: {err}",
             expected="a file of this format version",

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from auditor.errors import StorageError
+from auditor.errors import RecordError, StorageError
 
 _MAX_BATCH = 256
 DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
@@ -152,11 +152,21 @@ def cut_torn_line(path: Path) -> int:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(offset, line without newline) of every whole line. An unfinished last line is left out."""
+    """(offset, line without newline) of every whole line. An unfinished last line is left out.
+
+    Raises RecordError when the file cannot be read.
+    """
     offset = 0
-    with path.open("rb", buffering=1 << 20) as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
-            yield offset, line[:-1]
-            offset += len(line)
+    try:
+        with path.open("rb", buffering=1 << 20) as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                yield offset, line[:-1]
+                offset += len(line)
+    except OSError as err:
+        raise RecordError(
+            f"Cannot read {path.name}: {err.strerror or err}",
+            expected="a file of a run folder",
+            todo="restore it from a copy",
+        ) from err

@@ -16,6 +16,8 @@ from auditor.model.record import Event, Resumed, StageNote
 from auditor.record.lines import read_lines
 
 T = TypeVar("T")
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises on bytes that the auditor did not write; nesting without end is among them."""
 
 
 class JournalState:
@@ -85,7 +87,7 @@ def decode_line(line: bytes, kind: type[T] | msgspec.json.Decoder[T], name: str,
             if isinstance(kind, msgspec.json.Decoder)
             else msgspec.json.decode(line, type=kind)
         )
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+    except UNREADABLE as err:
         raise RecordError(
             f"Line {number} of {name} is damaged: {err}",
             expected="a line as the auditor wrote it",

@@ -21,7 +21,7 @@ from auditor.model.record import AuditRecord, Environment, Event, FileDigest, Id
 from auditor.record.digests import digest_file
 from auditor.record.evidence import StoredEvidence, read_json
 from auditor.record.lines import LineWriter, cut_torn_line, read_lines, storage_error
-from auditor.record.state import JournalState, decode_line, fold_journal
+from auditor.record.state import UNREADABLE, JournalState, decode_line, fold_journal
 
 PLAN, PROMPTS, JOURNAL = "plan.json", "prompts.jsonl", "journal.jsonl"
 COMPLETIONS, AUDIT, LOCK = "completions.jsonl", "audit.json", ".lock"
@@ -332,7 +332,7 @@ def _refuse_complete(run_dir: Path) -> None:
         ended = msgspec.json.decode((run_dir / AUDIT).read_bytes(), type=_Ended)
     except FileNotFoundError:
         return
-    except msgspec.DecodeError as err:
+    except (OSError, *UNREADABLE) as err:
         raise RecordError(f"Cannot read {run_dir / AUDIT}: {err}", expected="an audit record") from err
     # ERROR although every stage ran: requests failed, and can be asked again
     if ended.status == "complete" and ended.judgement.verdict.name != "ERROR":
@@ -345,10 +345,13 @@ def _refuse_complete(run_dir: Path) -> None:
 
 def _mend(path: Path) -> str:
     """Cut a torn or unreadable last line; the sentence that says so, or an empty string."""
-    if not path.exists():
-        path.touch()
-        return ""
-    torn = cut_torn_line(path)
+    try:
+        if not path.exists():
+            path.touch()
+            return ""
+        torn = cut_torn_line(path)
+    except OSError as err:
+        raise storage_error(err, path.name) from err
     return f"dropped a torn last line of {torn} bytes from {path.name}" if torn else ""
 
 
@@ -360,7 +363,7 @@ def _scan_done(path: Path) -> tuple[dict[str, set[tuple[str, int]]], float]:
     for number, (_, line) in enumerate(read_lines(path), 1):
         try:
             key = decoder.decode(line)
-        except msgspec.DecodeError as err:
+        except UNREADABLE as err:
             raise RecordError(
                 f"Line {number} of {path.name} is damaged: {err}",
                 expected="one answer a line",

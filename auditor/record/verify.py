@@ -5,20 +5,21 @@ from __future__ import annotations
 import gzip
 import hashlib
 import math
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from auditor.errors import RecordError
 from auditor.model.base import Model
 from auditor.model.plan import AuditPlan
 from auditor.model.record import AuditRecord, FileDigest
 from auditor.record.digests import identity_digests
-from auditor.record.evidence import StoredEvidence, read_record
+from auditor.record.evidence import StoredEvidence, read_json, read_record
 from auditor.record.lines import read_lines
-from auditor.record.state import fold_journal
+from auditor.record.state import decode_line, fold_journal
+from auditor.record.store import RAW_FILES
 
 _RELATIVE, _ABSOLUTE = 1e-9, 1e-12
 """Floats of a recomputed judgement may differ by the last bits of another machine's arithmetic."""
@@ -64,13 +65,19 @@ def verify(run_dir: Path) -> VerifyResult:
     for expected in record.files:
         if (problem := check_digest(run_dir, expected)) is not None:
             return result("corrupt", problem)
+    if (problem := _unlisted(record)) is not None:
+        return result("corrupt", problem)
     evidence = StoredEvidence.load(run_dir)
     problem = _check_copies(evidence, record) or _check_duplicates(evidence.raw_file("completions.jsonl"))
     if problem is not None:
         return result("corrupt", problem)
     from auditor.judge.judge import judge
 
-    recomputed = judge(evidence)
+    try:
+        recomputed = judge(evidence)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as err:
+        # the digests fit and every line follows the schema, but no auditor measured such a run
+        return result("corrupt", f"the raw files contradict one another: {type(err).__name__}: {err}")
     difference = first_difference(
         msgspec.to_builtins(record.judgement), msgspec.to_builtins(recomputed), "judgement"
     )
@@ -81,22 +88,30 @@ def verify(run_dir: Path) -> VerifyResult:
     return result("differs", reason, recomputed=recomputed.verdict.name, first_difference=difference)
 
 
+def _unlisted(record: AuditRecord) -> str | None:
+    """A raw file without a digest could be changed unseen."""
+    listed = {file.path for file in record.files}
+    missing = next((name for name in RAW_FILES if name not in listed), None)
+    return None if missing is None else f"audit.json lists no digest of {missing}"
+
+
 def check_digest(run_dir: Path, expected: FileDigest) -> str | None:
     """What is wrong with one file, packed (`.gz`) or not; None when it is as recorded."""
-    path = run_dir / expected.path
-    if path.resolve().parent != run_dir.resolve():
-        return f"{expected.path} names a file outside the run folder"
-    packed = path.with_name(path.name + ".gz")
-    if not path.exists() and not packed.exists():
-        return f"{expected.path} is missing"
     digest, size = hashlib.sha256(), 0
     try:
+        path = run_dir / expected.path
+        if path.resolve().parent != run_dir.resolve():
+            return f"{expected.path} names a file outside the run folder"
+        packed = path.with_name(path.name + ".gz")
+        if not path.exists() and not packed.exists():
+            return f"{expected.path} is missing"
         with gzip.open(packed) if not path.exists() else path.open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
                 size += len(block)
-    except (OSError, EOFError) as err:
-        return f"{expected.path} cannot be read: {err}"
+    except (OSError, EOFError, zlib.error, ValueError, RuntimeError) as err:
+        # ValueError: a name with a NUL; RuntimeError: links in a circle
+        return f"{expected.path!r} cannot be read: {err}"
     if digest.hexdigest() != expected.sha256:
         return (
             f"{expected.path} was changed: sha256 {digest.hexdigest()[:16]}… of {size} bytes, "
@@ -161,8 +176,7 @@ def _check_copies(evidence: StoredEvidence, record: AuditRecord) -> str | None:
         if recorded != replayed:
             where = first_difference(msgspec.to_builtins(recorded), msgspec.to_builtins(replayed), name)
             return f"audit.json does not follow from journal.jsonl at {where}"
-    plan = msgspec.json.decode(evidence.raw_file("plan.json").read_bytes(), type=AuditPlan)
-    if plan != record.plan:
+    if read_json(evidence.raw_file("plan.json"), AuditPlan) != record.plan:
         return "audit.json holds another plan than plan.json"
     return _check_baseline(evidence, record)
 
@@ -191,12 +205,7 @@ def _check_duplicates(path: Path) -> str | None:
     # One process's hashes are enough to tell repetitions within one file, at eight bytes a completion.
     seen: set[int] = set()
     for number, (_, line) in enumerate(read_lines(path), 1):
-        try:
-            key = decoder.decode(line)
-        except msgspec.DecodeError as err:
-            raise RecordError(
-                f"Line {number} of completions.jsonl is damaged: {err}", expected="one answer a line"
-            ) from err
+        key = decode_line(line, decoder, "completions.jsonl", number)
         if key.kind == "completion":
             token = hash((key.phase, key.prompt, key.repeat))
             if token in seen:
