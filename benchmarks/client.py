@@ -217,7 +217,7 @@ def compare(options: argparse.Namespace, emit: Any) -> None:
         write_inputs(Path(folder), options.requests, options.prompt_tokens, TOKENS)
         for delay in options.delays:
             for level in options.levels:
-                job = Job(url, NAME, Path(folder), options.requests, level, TOKENS)
+                job = Job(url, NAME, Path(folder), options.requests, level, options.prompt_tokens, TOKENS)
                 _one_setting(present, job, delay, options.repeats, emit)
 
 

