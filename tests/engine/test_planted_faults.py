@@ -1,0 +1,233 @@
+"""Faults planted into real vLLM servers: in heads, in served weights, in what surrounds the weights.
+
+The candidates of one audit share its reference. Reference and control are one server here, which certifies
+nothing about launches (test_end_to_end.py does) and leaves the faults as the only difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditor.demo.models import HEAD, TARGET
+from tests.cases.audits import Ran, cli, says
+from tests.engine.real import (
+    EAGLE3,
+    SMALL,
+    Served,
+    copied,
+    launched,
+    needs_engine,
+    noisy,
+    ready,
+    reweighted,
+    serving,
+)
+
+pytestmark = needs_engine
+OUTPUT = Path(__file__).parents[1] / "output"
+SCALES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+"""Noise on every weight of the candidate's target, as a share of its tensor's standard deviation."""
+SPECULATE = "--speculative-config"
+
+
+def stranger(folder: Path) -> str:
+    """Speculative configuration with a head of the right shape that never saw this target: drawn anew."""
+    rng = np.random.default_rng(7)
+
+    def drawn(name: str, values: np.ndarray) -> np.ndarray:
+        return values if values.ndim < 2 else values.std() * rng.standard_normal(values.shape, np.float32)
+
+    head = reweighted(copied(HEAD, folder / "stranger"), drawn)
+    return json.dumps({"method": "eagle3", "model": str(head), "num_speculative_tokens": 3})
+
+
+def audited(folder: Path, plain: Served, candidates: dict[str, Served], *args: str) -> Ran:
+    return cli(
+        folder / "run",
+        "equivalence",
+        f"--reference-url={plain.url}",
+        f"--control-url={plain.url}",
+        *(f"--candidate-url={name}={served.url}" for name, served in candidates.items()),
+        f"--output={folder / 'run'}",
+        *SMALL,
+        *args,
+    )
+
+
+def activity(ran: Ran, arm: str) -> list[float]:
+    """Acceptance length of each phase of `arm` that drafted."""
+    return [
+        a.acceptance_length
+        for a in ran.record.judgement.activity
+        if a.arm == arm and a.acceptance_length is not None
+    ]
+
+
+def status(ran: Ran, arm: str) -> dict[str, str]:
+    """Status of each gate of `arm`, by the gate's first word."""
+    return {
+        g.name.partition("/")[0]: g.status
+        for g in ran.record.judgement.gates
+        if g.name.partition("/")[2] == arm
+    }
+
+
+# ------------------------------------------------------------------ refused before any server
+
+
+@pytest.mark.parametrize(
+    "faked",
+    [
+        {"rejection_sample_method": "synthetic", "synthetic_acceptance_rate": 0.9},
+        {"rejection_sample_method": "typical", "posterior_threshold": 0.1},
+    ],
+)
+def test_faked_acceptance_is_refused_before_any_server(tmp_path: Path, faked: dict[str, Any]) -> None:
+    draft = json.dumps({**json.loads(EAGLE3), **faked})
+    ran = launched(tmp_path, draft=draft)
+    assert ran.code == 2
+    says(ran.err, next(iter(faked.values())), "rejection_sample_method")
+    assert not (ran.run_dir / "launches").exists()
+
+
+# ------------------------------------------------------------------ the quick part
+
+
+def test_a_stranger_s_head_and_other_weights_are_told_apart(tmp_path: Path) -> None:
+    """A head of another target changes nothing but speed; another target's weights change what is said."""
+    weights = reweighted(copied(TARGET, tmp_path / "weights"), noisy(3e-2))
+    with ExitStack() as stack:
+        plain, head, other = (
+            stack.enter_context(serving(tmp_path / name, target, *args))
+            for name, target, args in (
+                ("plain", TARGET, ()),
+                ("head", TARGET, (SPECULATE, stranger(tmp_path))),
+                ("other", weights, (SPECULATE, EAGLE3)),
+            )
+        )
+        ready(plain, head, other)
+        gates = "--gates=certification,head-ran,agreement"
+        ran = audited(tmp_path, plain, {"stranger": head, "weights": other}, gates)
+    assert status(ran, "stranger")["agreement"] == "PASS", ran.out
+    assert max(activity(ran, "stranger")) < 1.2
+    assert status(ran, "weights")["certification"] != "PASS"
+    assert status(ran, "weights")["agreement"] != "PASS"
+    assert ran.code in (1, 3), ran.out
+
+
+# ------------------------------------------------------------------ one long audit, a candidate a fault
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    folder = tmp_path_factory.mktemp("planted")
+    sampling = copied(TARGET, folder / "sampling")
+    (sampling / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": 2, "repetition_penalty": 1.3, "temperature": 0.7, "top_p": 0.8})
+    )
+    template = copied(TARGET, folder / "template")
+    tokenizer = json.loads((template / "tokenizer_config.json").read_text("utf-8"))
+    tokenizer["chat_template"] = "{% for m in messages %}Hello {{ m['content'] }}{% endfor %}"
+    (template / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    words = json.loads((template / "tokenizer.json").read_text("utf-8"))
+    words["post_processor"] = None
+    (template / "tokenizer.json").write_text(json.dumps(words))
+    short = copied(HEAD, folder / "positions", max_position_embeddings=128)
+    heads = {
+        "stranger": (TARGET, stranger(folder), ()),
+        "sampling": (sampling, EAGLE3, ()),
+        "template": (template, EAGLE3, ()),
+        "few-seqs": (TARGET, EAGLE3, ("--max-num-seqs", "8")),
+        "positions": (TARGET, EAGLE3.replace(str(HEAD), str(short)), ()),
+    }
+    with ExitStack() as stack:
+        plain = stack.enter_context(serving(folder / "plain", TARGET))
+        candidates = {
+            name: stack.enter_context(serving(folder / f"server-{name}", target, SPECULATE, spec, *args))
+            for name, (target, spec, args) in heads.items()
+        }
+        ready(plain, *candidates.values())
+        yield audited(folder, plain, candidates, "--levels=32", "--attempts=1")
+
+
+@pytest.mark.slow
+def test_a_head_for_another_target_keeps_the_answers_and_loses_its_acceptance(long: Ran) -> None:
+    found = status(long, "stranger")
+    assert found["agreement"] == "PASS"
+    assert found["accuracy"] == "PASS"
+    assert max(activity(long, "stranger")) < 1.2
+    assert found["head-ran"] == "INCONCLUSIVE", "acceptance length is below the bound"
+    assert min(activity(long, "template")) > 2.0, "while the trained head's is not"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", ["sampling", "template"])
+def test_defaults_of_one_arm_do_not_reach_requests_that_state_everything(long: Ran, arm: str) -> None:
+    """Sampling fields are sent with every request, prompts are token ids: neither a repetition penalty nor
+    another template or BOS of one server can enter."""
+    found = status(long, arm)
+    assert {found[g] for g in ("certification", "agreement", "accuracy", "head-ran")} == {"PASS"}, found
+    pairs = [a.agreement for a in long.record.judgement.agreement if a.arm == arm]
+    assert all(p.k == p.n > 0 for p in pairs)
+
+
+@pytest.mark.slow
+def test_a_server_of_eight_is_labelled_eight_where_32_were_asked(long: Ran) -> None:
+    level = next(x for x in long.record.judgement.invariance if x.arm == "few-seqs")
+    assert (level.level, level.achieved, level.held) == (32, 8, False)
+    assert status(long, "few-seqs")["invariance"] == "INCONCLUSIVE"
+    found = next(f for f in long.findings if f.code == "CONCURRENCY-NOT-REACHED" and "few-seqs" in f.subject)
+    says(found.seen, "8 requests running at once", "32 were asked")
+
+
+# ------------------------------------------------------------------ sensitivity
+
+
+@pytest.mark.slow
+def test_the_smallest_change_of_weights_that_is_found(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        plain = stack.enter_context(serving(tmp_path / "plain", TARGET))
+        candidates = {}
+        for scale in SCALES:
+            weights = reweighted(copied(TARGET, tmp_path / f"noise-{scale:g}"), noisy(scale))
+            server = serving(tmp_path / f"server-{scale:g}", weights, SPECULATE, EAGLE3)
+            candidates[f"noise-{scale:g}"] = stack.enter_context(server)
+            ready(candidates[f"noise-{scale:g}"])
+        ready(plain)
+        ran = audited(tmp_path, plain, candidates, "--gates=certification,head-ran,agreement,accuracy")
+    judgement = ran.record.judgement
+    table: list[dict[str, Any]] = []
+    for scale in SCALES:
+        arm = f"noise-{scale:g}"
+        certificate = next(c for c in judgement.certificates if c.arm == arm)
+        agreed = next((a.agreement for a in judgement.agreement if a.arm == arm), None)
+        classes = sorted(d.cls for d in judgement.divergences if d.arm == arm)
+        gates = status(ran, arm)
+        table.append(
+            {
+                "noise": scale,
+                "certified": certificate.state,
+                "certification prompts alike": f"{certificate.agreement.k} of {certificate.agreement.n}",
+                "batch 1 alike": f"{agreed.k} of {agreed.n}" if agreed else None,
+                "classes": {c: classes.count(c) for c in dict.fromkeys(classes)},
+                "gates": gates,
+                "found": {gates["certification"], gates["agreement"]} != {"PASS"},
+            }
+        )
+    smallest = next((row["noise"] for row in table if row["found"]), None)
+    OUTPUT.mkdir(exist_ok=True)
+    (OUTPUT / "sensitivity.json").write_text(
+        json.dumps({"smallest found": smallest, "by noise": table}, indent=1)
+    )
+    print(json.dumps(table, indent=1))
+    assert smallest is not None, table
+    assert smallest <= 1e-2, table
+    assert all(row["found"] for row in table if row["noise"] >= smallest), "what is larger is found too"
+    assert ran.code in (1, 3)
