@@ -3,7 +3,8 @@
 The accuracy phase, a bare aiohttp loop (the floor) and every other client that is installed ask the same
 stub server the same prompts, one after the other in one run. Request wall time and concurrency are what the
 stub saw; process wall time, CPU seconds and memory are those of the client's whole process tree. Figures of
-different runs do not compare, ratios within one run do.
+different runs do not compare, ratios within one run do. The ideal is the delay times the rounds that the
+requests take at that level: a client that costs nothing.
 
 The other clients: `python -m venv .venvs/peers && .venvs/peers/bin/pip install -r benchmarks/peers.txt`;
 `vllm bench serve` comes from the engine environment of `make setup`.
@@ -15,6 +16,7 @@ import argparse
 import contextlib
 import datetime
 import json
+import math
 import os
 import subprocess
 import sys
@@ -180,19 +182,21 @@ def middle(results: Sequence[Result]) -> Result:
 def row(name: str, delay: float, job: Job, found: Result | str, floor: Result | None, load: float) -> str:
     where = f"| {delay:g} | {job.in_flight} | {name} |"
     if isinstance(found, str):
-        return f"{where} {found} |||||||| {load:.1f} |"
+        return f"{where} {found} ||||||||| {load:.1f} |"
     ratio = f"{found.wall_s / floor.wall_s:.2f}" if floor else "—"
+    least = math.ceil(job.requests / job.in_flight) * delay / 1000
+    ideal = f"{found.wall_s / least:.2f}" if least else "—"
     share = f"{100 * found.mean / job.in_flight:.1f}%" if found.mean is not None else "—"
     peak = "—" if found.peak is None else str(found.peak)
     return (
-        f"{where} {found.wall_s:.2f} | {ratio} | {share} | {peak} | {found.process_s:.1f} | "
+        f"{where} {found.wall_s:.2f} | {ratio} | {ideal} | {share} | {peak} | {found.process_s:.1f} | "
         f"{found.cpu_s:.1f} | {found.memory_mib:.0f} | {load:.1f} |"
     )
 
 
 HEAD = (
-    "| delay, ms | in flight | client | requests, s | × floor | mean in flight | peak | process, s | CPU, s "
-    "| memory, MiB | load |\n|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "| delay, ms | in flight | client | requests, s | × floor | × ideal | mean in flight | peak | process, s "
+    "| CPU, s | memory, MiB | load |\n|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -211,7 +215,7 @@ def compare(options: argparse.Namespace, emit: Any) -> None:
     absent = {c.name: why for c in everybody if (why := c.absent()) is not None}
     for name, why in absent.items():
         emit(f"{name}: skipped, {why}.\n")
-    present = [c for c in everybody if c.name not in absent and options.only in c.name]
+    present = [c for c in everybody if c.name not in absent and any(o in c.name for o in options.only)]
     emit(HEAD)
     with stub() as url, tempfile.TemporaryDirectory() as folder:
         write_inputs(Path(folder), options.requests, options.prompt_tokens, TOKENS)
@@ -260,7 +264,7 @@ def main() -> None:
     )
     parser.add_argument("--peers", default=str(ROOT / ".venvs/peers/bin/python"), metavar="PYTHON")
     parser.add_argument("--vllm", default=str(ROOT / ".venvs/cpu-engine/bin/python"), metavar="PYTHON")
-    parser.add_argument("--only", default="", help="contenders whose name holds this text")
+    parser.add_argument("--only", nargs="+", default=[""], help="contenders whose names hold one of these")
     parser.add_argument("--write", type=Path, help="also write the table here")
     options = parser.parse_args()
     lines: list[str] = []
