@@ -249,7 +249,7 @@ def pipeline(audits: int) -> Iterator[tuple[str, Counter[str], Counter[str]]]:
 
 
 def document(rows: Sequence[str], wrong: tuple[int, int], compared: Sequence[str], seconds: float) -> str:
-    command = "python tools/operating_characteristics.py"
+    command = " ".join(["python tools/operating_characteristics.py", *sys.argv[1:]])
     day = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
     lines = [
         "# Operating characteristics",

@@ -7,6 +7,7 @@ nothing about launches (test_end_to_end.py does) and leaves the faults as the on
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.demo.models import HEAD, TARGET
+from auditor.demo.models import HEAD, TARGET, smollm2
+from auditor.model.judgement import EXPLAINED
 from tests.cases.audits import Ran, cli, says
 from tests.engine.real import (
     EAGLE3,
+    NGRAM,
+    PYTHON,
     SMALL,
     Served,
     copied,
@@ -187,6 +191,29 @@ def test_a_server_of_eight_is_labelled_eight_where_32_were_asked(long: Ran) -> N
     says(found.seen, "8 requests running at once", "32 were asked")
 
 
+# ------------------------------------------------------------------ another dtype of the same weights
+
+
+@pytest.mark.slow
+def test_float32_against_bfloat16_of_the_same_weights_is_near_ties_not_a_bug(tmp_path: Path) -> None:
+    """SmolLM2, because its bfloat16 logits have real ties; the demo's target is too small for them."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "equivalence-auditor"
+    weights = smollm2(str(PYTHON), cache)
+    with ExitStack() as stack:
+        plain = stack.enter_context(serving(tmp_path / "plain", weights))
+        wide = stack.enter_context(
+            serving(tmp_path / "float32", weights, "--dtype", "float32", SPECULATE, NGRAM)
+        )
+        ready(plain, wide)
+        # not certified: launches of two dtypes may well count as two states, which ends the comparison
+        args = "--gates=agreement", "--agreement-corpora=sums", "--max-tokens=48"
+        ran = audited(tmp_path, plain, {"float32": wide}, *args)
+    found = [d.cls for d in ran.record.judgement.divergences if d.arm == "float32"]
+    assert found, "the two dtypes do differ"
+    assert sum(cls in EXPLAINED for cls in found) >= 0.8 * len(found), found
+    assert not {"degenerate", "post-stop leak", "length overrun", "short delivery"} & set(found)
+
+
 # ------------------------------------------------------------------ sensitivity
 
 
@@ -201,7 +228,7 @@ def test_the_smallest_change_of_weights_that_is_found(tmp_path: Path) -> None:
             candidates[f"noise-{scale:g}"] = stack.enter_context(server)
             ready(candidates[f"noise-{scale:g}"])
         ready(plain)
-        ran = audited(tmp_path, plain, candidates, "--gates=certification,head-ran,agreement,accuracy")
+        ran = audited(tmp_path, plain, candidates, "--gates=certification,agreement")
     judgement = ran.record.judgement
     table: list[dict[str, Any]] = []
     for scale in SCALES:
