@@ -13,12 +13,17 @@ import errno
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from auditor.errors import RecordError, StorageError
 
-_MAX_BATCH = 256
+_MAX_BATCH = 2048
+MAX_BACKLOG_BYTES = 64 * 2**20
+"""What may wait for the disk. Far more than any server fills between two writes; above it `append` waits,
+because memory without end would lose the record."""
+_BACKLOG_LOOK_S = 0.002
 DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 """Refusals of a disk, as against those of a network or a wrong path."""
 
@@ -46,12 +51,19 @@ class LineWriter:
         self._queue: queue.SimpleQueue[tuple[str, bytes] | _Sync | None] = queue.SimpleQueue()
         self._error: StorageError | None = None
         self._closed = False
+        # each is changed by one thread only, so that no lock is needed to compare them
+        self._queued = self._written = 0
         self._thread = threading.Thread(target=self._run, name="record-writer", daemon=True)
         self._thread.start()
 
     def append(self, name: str, line: bytes) -> None:
-        """Enqueue one line (without its newline). Raises StorageError once the disk has refused one."""
+        """Enqueue one line (without its newline); waits only while MAX_BACKLOG_BYTES are still to be written.
+        Called by one thread. Raises StorageError once the disk has refused a line."""
         self.check()
+        while self._queued - self._written > MAX_BACKLOG_BYTES:
+            time.sleep(_BACKLOG_LOOK_S)
+            self.check()
+        self._queued += len(line) + 1
         self._queue.put((name, line + b"\n"))
 
     def check(self) -> None:
@@ -114,6 +126,7 @@ class LineWriter:
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, whole)
             self._error = storage_error(err, self._paths[name].name)
+        self._written += len(data)
 
     def _sync(self) -> None:
         for name, fd in self._fds.items():
