@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from auditor.engine.base import EngineInfo
+from auditor.engine.diary import parse_json
 from auditor.errors import InvalidPlan
 
 _PROBE = """
@@ -97,8 +98,8 @@ def _run(
 def _versions(python: str, env: Mapping[str, str], packages: tuple[str, ...]) -> dict[str, str]:
     try:
         done = _run([python, "-c", _PROBE % (packages,)], env, _PROBE_TIMEOUT_S)
-        found: Any = json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else None
-    except (OSError, subprocess.TimeoutExpired, ValueError, RecursionError) as error:
+        found: Any = parse_json(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else None
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
         raise InvalidPlan(
             f"the engine's interpreter {python} could not be run ({error})",
             expected="a Python interpreter",

@@ -97,7 +97,12 @@ def _presets() -> dict[str, dict[str, Any]]:
 def _preset_values(name: str) -> tuple[dict[str, Any], str]:
     known = _presets()
     if not isinstance(name, str) or name not in known:
-        raise _unknown("preset", str(name), {key: key for key in known}, "one of " + ", ".join(known))
+        raise _unknown(
+            "preset",
+            name if isinstance(name, str) else "no text",
+            {key: key for key in known},
+            "one of " + ", ".join(known),
+        )
     return {key: value for key, value in known[name].items() if key != "about"}, f"preset {name}"
 
 

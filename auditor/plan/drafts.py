@@ -53,6 +53,7 @@ def parse_draft(spec: str, num_speculative_tokens: int) -> Draft:
     ):
         config |= {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
     model = config.get("model")
+    _check_words(str(config["method"]), None if model is None else str(model))
     return Draft(
         name=name or re.sub(r"[^A-Za-z0-9._-]+", "-", default_name),
         method=str(config["method"]),
@@ -132,7 +133,7 @@ def _from_pairs(spec: str) -> tuple[dict[str, Any], str]:
 def _with_method(config: dict[str, Any]) -> dict[str, Any]:
     if not config.get("method") and isinstance(config.get("model"), str):
         config["method"] = _from_folder(_folder(config["model"]))["method"]
-    if not isinstance(config.get("method"), str) or not config["method"].strip():
+    if not isinstance(config.get("method"), str):
         raise InvalidPlan(
             "The speculative configuration names no method",
             expected='a key "method", for example "eagle3"',
@@ -169,6 +170,20 @@ def _folder(text: str) -> Path:
             todo="check the path",
         )
     return path
+
+
+def _check_words(method: str, model: str | None) -> None:
+    """Both come from files and command lines, and go to the record and to the engine."""
+    if not re.fullmatch(r"[A-Za-z0-9_.:/-]+", method):
+        raise InvalidPlan(
+            f"The speculative method is {method[:80]!r}", expected="a word such as eagle3", todo="correct it"
+        )
+    if model is not None and not model.isprintable():
+        raise InvalidPlan(
+            f"The draft's model is {model[:80]!r}",
+            expected="a path of printable characters",
+            todo="rename it",
+        )
 
 
 def _refuse_lossy(config: dict[str, Any]) -> None:

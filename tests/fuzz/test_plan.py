@@ -127,6 +127,7 @@ def check_draft(spec: str) -> None:
         return
     assert isinstance(found, Draft)
     assert found.method
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Draft) == found
     assert isinstance(json.loads(found.speculative_config), dict)
 
 
