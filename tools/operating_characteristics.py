@@ -1,6 +1,6 @@
 """How often does an audit of arms with known truth end in which verdict, and what do its error rates promise?
 
-    python tools/operating_characteristics.py                # about 6,000 simulated and 24 whole audits
+    python tools/operating_characteristics.py                # about 8,000 simulated and 24 whole audits
     python tools/operating_characteristics.py --no-pipeline  # without the whole audits on the scripted engine
 
 Writes docs/operating-characteristics.md. Simulated audits are evidence drawn with a seed each and judged by
@@ -272,6 +272,7 @@ def document(rows: Sequence[str], wrong: tuple[int, int], compared: Sequence[str
         "",
         "`audit equivalence` on scripted engines, child processes that speak vLLM's interface, with the",
         "simulation of the same truth beside it. p: Fisher's exact test that both come from one rate.",
+        "The engines draw their launch states themselves, without a seed.",
         "",
         "| Truth | Verdict | Whole audits | Simulated | p |",
         "| --- | --- | ---: | ---: | ---: |",
