@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,10 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from auditor.clock import RealClock
 from auditor.demo.models import HEAD, TARGET
 from auditor.engine import launcher
+from auditor.engine.base import LaunchRequest
+from auditor.errors import EngineError
+from auditor.model.launch import Launch
+from auditor.plan.config import resolve
 from tests.cases.audits import says
-from tests.engine.real import attached, copied, launched, needs_engine, ready, reweighted, serving
+from tests.engine.real import PYTHON, attached, copied, launched, needs_engine, ready, reweighted, serving
 
 pytestmark = needs_engine
 QUICK = (
@@ -33,6 +39,36 @@ def mismatched(folder: Path) -> Path:
     return reweighted(copied(HEAD, folder / "head", **ids), wider)
 
 
+def test_a_head_that_dies_at_the_first_request_is_caught_by_the_canary(tmp_path: Path) -> None:
+    plan = resolve(
+        {
+            "target": str(TARGET),
+            "draft": (f"eagle3={mismatched(tmp_path)}",),
+            "engine_python": str(PYTHON),
+            "engine_env": ("HF_HUB_OFFLINE=1",),
+        },
+        {},
+        None,
+        "demo",
+    ).plan
+    states: list[Launch] = []
+    request = LaunchRequest(
+        plan=plan,
+        arm=plan.arm("eagle3"),
+        attempt=1,
+        launch_id="eagle3-1",
+        run_dir=tmp_path,
+        clock=RealClock(),
+        on_change=states.append,
+        progress=lambda text: None,
+    )
+    with pytest.raises(EngineError, match=r"after /health was fine: .*shape"):
+        asyncio.run(launcher.start(request))
+    assert states[-1].state == "failed"
+    assert states[-1].log_tail
+
+
+@pytest.mark.slow
 def test_a_head_that_dies_at_the_first_request_is_an_error_in_the_engine_s_own_words(tmp_path: Path) -> None:
     ran = launched(tmp_path, *QUICK, draft=f"eagle3={mismatched(tmp_path)}")
     assert ran.code == 5, ran.out
