@@ -6,7 +6,7 @@ import datetime
 import fcntl
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -92,7 +92,7 @@ class Recorder:
             )
         lock = _lock(run_dir)
         try:
-            write_whole(run_dir / PROMPTS, b"".join(msgspec.json.encode(p) + b"\n" for p in prompts))
+            write_whole(run_dir / PROMPTS, (msgspec.json.encode(p) + b"\n" for p in prompts))
             if baseline is not None:
                 write_whole(run_dir / BASELINE, msgspec.json.encode(baseline) + b"\n")
             write_whole(run_dir / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
@@ -287,12 +287,12 @@ def _lock(run_dir: Path) -> int:
     return fd
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write by rename, so that the file is never seen half written."""
     partial = path.with_name(path.name + ".part")
     try:
         with partial.open("wb") as file:
-            file.write(data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
