@@ -313,8 +313,10 @@ class _Attempt:
         quote = self.quote()
         if self.engine.transient(read_log(self.log)) == "port" and not answers(self.port):
             quote += f" (a port inside the engine: its API port {self.port} was free)"
+        code = process.poll()
+        end = "answered with an engine error" if code is None else f"exited with status {code}"
         return EngineError(
-            f"{self.request.launch_id} exited with status {process.returncode} {when}: {quote}",
+            f"{self.request.launch_id} {end} {when}: {quote}",
             expected="a server that stays up",
             todo=f"read {self.launch.log}; the command is beside it in command.json",
         )

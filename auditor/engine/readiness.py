@@ -176,13 +176,16 @@ async def _judge_canary(
     process: EngineProcess, reply: httpx.Response, model: str, died: Callable[[], EngineError]
 ) -> str | None:
     if reply.status_code != 200:
+        cause = ""
         if reply.status_code >= 500:
             await _until_dead(process)
             if process.poll() is not None:
                 raise died()
+            # The API may answer for a dead engine for a long time; what it died of is in the log alone.
+            cause = f"; {died().seen}"
         raise EngineError(
             f"{model} is healthy but answered its first completion with {reply.status_code}: "
-            f"{reply.text[:300]}",
+            f"{reply.text[:300]}{cause}",
             expected="a completion",
             todo="read the log",
         )
