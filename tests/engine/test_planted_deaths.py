@@ -39,6 +39,7 @@ def mismatched(folder: Path) -> Path:
     return reweighted(copied(HEAD, folder / "head", **ids), wider)
 
 
+@pytest.mark.slow
 def test_a_head_that_dies_at_the_first_request_is_caught_by_the_canary(tmp_path: Path) -> None:
     plan = resolve(
         {
