@@ -83,6 +83,22 @@ def test_3_uncertified_when_the_control_is_in_another_state(capsys: Capture, tmp
     assert not [p for p in ran.record.phases if p.stage in ("batch1", "load")]
 
 
+def test_3_uncertified_when_the_fingerprints_differ_and_the_report_says_where(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    """Completions agree, bits do not: the same flags in one state would have the same bits."""
+    script = {**HONEST, "arms": {"control": {"fingerprint": "B"}}}
+    ran = run_audit(capsys, tmp_path, script, "--attempts=1", "--gates=certification,agreement")
+    assert ran.code == 3, ran.out
+    told(ran, "UNCERTIFIED", "fingerprint")
+    (found,) = [c for c in ran.record.judgement.certificates if c.arm == "control"]
+    assert (found.fingerprints, found.agreement.k, found.agreement.n) == ("differ", 16, 16)
+    assert found.fingerprint_diffs
+    assert all(d.differing > 0 and d.max_abs for d in found.fingerprint_diffs)
+    report = (ran.run_dir / "report.html").read_text("utf-8")
+    assert found.fingerprint_diffs[0].prompt in report
+
+
 def test_3_uncertified_when_the_engine_does_not_repeat_itself(capsys: Capture, tmp_path: Path) -> None:
     script = {"all": {**HONEST["all"], "unrepeatable": {"share": 1.0}, "flip_rate": 0.5}}
     ran = run_audit(capsys, tmp_path, script)
