@@ -9,13 +9,14 @@ ENGINE := $(VENVS)/cpu-engine
 PIP := -m pip --disable-pip-version-check --quiet
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help audit test test-all lint setup setup-dev setup-engine clean
+.PHONY: help audit test test-all coverage lint setup setup-dev setup-engine clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make audit     set up what is missing, then run the main job on the embedded default (CPU, no hub)'
 	@echo 'make test      set up what is missing, then lint, type-check and test (under 15 minutes on 2 cores)'
 	@echo 'make test-all  make test plus the slow runs (planted faults on real servers, fuzzing)'
+	@echo 'make coverage  make test under coverage (twice as long)'
 	@echo 'make clean     remove environments and caches'
 
 # An interrupted install leaves no stamp and is simply run again.
@@ -56,8 +57,12 @@ lint: setup-dev
 
 test: setup-dev setup-engine lint
 	@echo '==> tests'
+	@AUDIT_ENGINE_PYTHON=$(CURDIR)/$(ENGINE)/bin/python $(DEV)/bin/python -m pytest -m 'not slow'
+
+coverage: setup-dev setup-engine
+	@echo '==> tests under coverage, the command line and child processes included'
 	@AUDIT_ENGINE_PYTHON=$(CURDIR)/$(ENGINE)/bin/python $(DEV)/bin/coverage run -m pytest -m 'not slow'
-	@$(DEV)/bin/coverage combine --quiet && $(DEV)/bin/coverage report --format=total | sed 's/^/coverage: /;s/$$/ %/'
+	@$(DEV)/bin/coverage combine --quiet && $(DEV)/bin/coverage report
 
 test-all: setup-dev setup-engine lint
 	@echo '==> all tests'

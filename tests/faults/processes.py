@@ -25,13 +25,15 @@ WAIT_S = 120.0
 
 
 def start(*args: str, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[str]:
-    """`audit ARGS` as a process in a session of its own."""
+    """`audit ARGS` as a process in a session of its own, not measured by coverage: where the disk is full its
+    data file could not be written either."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     return subprocess.Popen(
         [sys.executable, "-m", "auditor", *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=dict(os.environ) | dict(env or {}),
+        env=inherited | dict(env or {}),
         start_new_session=True,
         **more,
     )
