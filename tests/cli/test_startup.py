@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -28,8 +29,10 @@ print("PROBE" + json.dumps([code or 0, modules, threading.active_count(), childr
 
 def probe(work: str) -> tuple[int, set[str], int, list[str]]:
     """(exit code, top-level modules loaded, threads, children) of a process that did `work`."""
+    # Coverage of child processes would load what it needs itself.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run(
-        [sys.executable, "-c", PROBE.format(work=work)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROBE.format(work=work)], capture_output=True, text=True, check=True, env=env
     )
     code, modules, threads, children = json.loads(done.stdout.rpartition("PROBE")[2])
     return code, set(modules), threads, children
