@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from auditor.cli.running import conclude, output_options, run_folder
+
+if TYPE_CHECKING:
+    from auditor.report.progress import Mode
 
 
 @click.command()
@@ -34,7 +38,7 @@ from auditor.cli.running import conclude, output_options, run_folder
 )
 @output_options
 def demo(
-    draft: str | None, model: str, engine_python: str, output: Path | None, as_json: bool, display: str
+    draft: str | None, model: str, engine_python: str, output: Path | None, as_json: bool, display: Mode
 ) -> int:
     """Run the main job on the embedded default: real vLLM servers, no GPU, no hub.
 

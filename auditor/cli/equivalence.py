@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from auditor.cli.running import conclude, output_options, run_folder
 from auditor.plan.flags import click_options, resolve_options
 
+if TYPE_CHECKING:
+    from auditor.report.progress import Mode
+
 
 @click.command()
 @click_options()
 @output_options
-def equivalence(output: Path | None, as_json: bool, display: str, **options: object) -> int:
+def equivalence(output: Path | None, as_json: bool, display: Mode, **options: object) -> int:
     """Audit a draft against its target: does speculation change what the target says?
 
     Launches a reference, a control with the same flags and one candidate for each draft; certifies their

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from auditor.cli.running import conclude
+
+if TYPE_CHECKING:
+    from auditor.report.progress import Mode
 
 
 @click.command()
@@ -20,7 +24,7 @@ from auditor.cli.running import conclude
     show_default=True,
     help="Progress on standard error.",
 )
-def resume(directory: Path, as_json: bool, display: str) -> int:
+def resume(directory: Path, as_json: bool, display: Mode) -> int:
     """Go on with the interrupted or failed audit in DIRECTORY.
 
     Nothing that was measured is measured again. A launch that is needed again is restarted from its own

@@ -13,7 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from auditor.model.plan import AuditPlan
-    from auditor.report.progress import Progress
+    from auditor.report.progress import Mode, Progress
     from auditor.run.audit import Outcome
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,13 +54,13 @@ def run_folder(plan: AuditPlan, output: Path | None) -> Path:
     return folder
 
 
-def conclude(run: Callable[[Progress], Outcome], display: str, as_json: bool) -> int:
+def conclude(run: Callable[[Progress], Outcome], display: Mode, as_json: bool) -> int:
     """Run, write the documents, print the last lines; the verdict's exit code."""
     from auditor.report.progress import Progress
     from auditor.report.terminal import summary
     from auditor.run.outputs import write_outputs
 
-    with Progress(mode=display) as progress:  # type: ignore[arg-type]
+    with Progress(mode=display) as progress:
         outcome = run(progress)
     report = write_outputs(outcome.record, outcome.run_dir)
     if as_json:
