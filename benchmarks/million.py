@@ -221,6 +221,7 @@ def finish(folder: Path, count: int) -> None:
     from auditor.record.store import Recorder
 
     with Recorder.resume(folder) as recorder:
+        recorder.end_measuring()
         recorder.finish(
             status="complete", error=None, identities=(), command=("audit", "equivalence"),
             environment=Environment(

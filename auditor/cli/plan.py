@@ -109,4 +109,6 @@ def _forecast_text(found: Forecast, rates: tuple[float, float], boot: float) -> 
         f"  {found.launches} launches of {boot:g} s; at {rates[0]:g} tokens/s alone and {rates[1]:g} under "
         f"load at most {minutes:,.0f} minutes, one arm after the other"
     )
+    if found.controls:
+        lines.append(f"  where a candidate diverges, one more launch each for: {', '.join(found.controls)}")
     return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from auditor.clock import Clock
 from auditor.model.launch import Diary, Launch, Setting
@@ -84,6 +84,15 @@ class Engine(Protocol):
 
     def canary(self, arm: Arm) -> tuple[int, ...]:
         """Token ids of the first request: a length at which this engine has no known fault."""
+        ...
+
+    def width_args(self, width: int) -> tuple[str, ...]:
+        """Flags under which a server without a drafter computes `width` tokens a forward pass, as one with
+        `width` - 1 draft tokens does when it verifies."""
+        ...
+
+    def self_draft(self, target: str, tokens: int) -> dict[str, Any]:
+        """The speculative configuration in which `target` drafts `tokens` tokens for itself."""
         ...
 
     def is_engine_process(self, name: str, argv: Sequence[str]) -> bool:

@@ -162,6 +162,14 @@ class Vllm:
         # prompts of 1 and of k+1 tokens replay a decode graph in prefill in vLLM 0.25.1
         return _CANARY_IDS[:-1] if k == len(_CANARY_IDS) - 1 else _CANARY_IDS
 
+    def width_args(self, width: int) -> tuple[str, ...]:
+        # chunked prefill of one request with a budget of `width` tokens a step; the flag that caps long
+        # prefills has no effect on a request that is alone (vLLM 0.32)
+        return ("--max-num-seqs", "1", "--max-num-batched-tokens", str(width))
+
+    def self_draft(self, target: str, tokens: int) -> dict[str, Any]:
+        return {"method": "draft_model", "model": target, "num_speculative_tokens": tokens}
+
     def is_engine_process(self, name: str, argv: Sequence[str]) -> bool:
         if _TITLE.match(name) or (argv and _TITLE.match(argv[0])):
             return True

@@ -8,6 +8,7 @@ import msgspec
 
 from auditor.judge.answers import Answers, Entry, Index, Key, agree
 from auditor.judge.classify import Classified, classify, first_difference
+from auditor.judge.controls import Controls
 from auditor.judge.forensics import Forensics
 from auditor.judge.output import from_completion
 from auditor.judge.scene import Scene
@@ -87,7 +88,11 @@ def _length(index: Index, prompt: str) -> int:
 
 
 def divergences(
-    pairs: Sequence[ArmAgreement], answers: Answers, scene: Scene, forensics: Forensics
+    pairs: Sequence[ArmAgreement],
+    answers: Answers,
+    scene: Scene,
+    forensics: Forensics,
+    controls: Controls,
 ) -> list[Divergence]:
     """Every divergence of one arm, classified. Details are read for the differing pairs only."""
     found = []
@@ -95,7 +100,7 @@ def divergences(
     for pair in pairs:
         for one, two in _in_full(pair, answers):
             cap = _caps(scene, pair.corpus).get(one.prompt)
-            entry = _divergence(pair, one, two, cap, forensics, within=scored < forensics.limit)
+            entry = _divergence(pair, one, two, cap, forensics, controls, within=scored < forensics.limit)
             scored += _scorable(one, two, entry.position)
             found.append(entry)
     return found
@@ -127,14 +132,17 @@ def _divergence(
     two: Completion,
     cap: int | None,
     forensics: Forensics,
+    controls: Controls,
     within: bool,
 ) -> Divergence:
     sides = from_completion(one, cap), from_completion(two, cap)
     at = first_difference(one.token_ids, two.token_ids)
-    readings = None
+    readings = width_flip = self_draft = None
     if at is not None and _scorable(one, two, at):
         tokens = one.token_ids[at - 1], two.token_ids[at - 1]
         readings = forensics.readings(pair.arm, one.prompt, at, *tokens)
+        width_flip = controls.width_flip(pair.arm, one.prompt, at, tokens[1])
+        self_draft = controls.self_draft(one.prompt, at, one.token_ids, tokens[1])
     kind = classify(
         *sides,
         lambda position: (
@@ -159,6 +167,8 @@ def _divergence(
         reference_score=readings[0].margin if readings and readings[0] else None,
         other_score=readings[1].margin if readings and readings[1] else None,
         drafter_free_flip=kind.flip,
+        width_flip=width_flip,
+        self_draft=self_draft,
     )
 
 

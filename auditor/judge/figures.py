@@ -11,6 +11,7 @@ from auditor.judge.accuracy import Graded, arm_accuracy, grade_phase, paired_tes
 from auditor.judge.agreement import ArmAgreement, compare_arm, divergences, summaries, to_score
 from auditor.judge.answers import Answers
 from auditor.judge.certify import certificate_of, repeatability_of
+from auditor.judge.controls import Controls
 from auditor.judge.forensics import Forensics
 from auditor.judge.scene import Scene
 from auditor.model.judgement import (
@@ -23,6 +24,7 @@ from auditor.model.judgement import (
     PairCertificate,
     Repeatability,
     Replay,
+    WidthControl,
 )
 from auditor.model.launch import Launch
 from auditor.model.phase import Phase
@@ -44,6 +46,7 @@ class Figures(msgspec.Struct, kw_only=True):
     pairs: dict[str, list[ArmAgreement]]
     agreement: tuple[Agreement, ...]
     divergences: tuple[Divergence, ...]
+    width_controls: tuple[WidthControl, ...]
     invariance: tuple[Invariance, ...]
     replay: tuple[Replay, ...]
     replay_phases: dict[str, tuple[Phase, ...]]
@@ -69,9 +72,10 @@ def compute(evidence: Evidence) -> Figures:
     chosen = choose(scene, certificates)
     reference, control = _of(scene.reference, chosen), _of(scene.control, chosen)
     forensics = Forensics(scene, reference, control)
+    controls = Controls(scene)
     pairs = _pairs(scene, answers, chosen, reference)
     control_pairs = pairs.get(control.arm, []) if control else []
-    found = {arm: divergences(mine, answers, scene, forensics) for arm, mine in pairs.items()}
+    found = {arm: divergences(mine, answers, scene, forensics, controls) for arm, mine in pairs.items()}
     agreement = [
         entry
         for arm, mine in pairs.items()
@@ -103,6 +107,17 @@ def compute(evidence: Evidence) -> Figures:
         pairs=pairs,
         agreement=tuple(agreement),
         divergences=tuple(d for mine in found.values() for d in mine),
+        width_controls=tuple(
+            controls.width_controls(
+                {
+                    arm: (
+                        {p for pair in mine for p in pair.agreed},
+                        {key[0] for pair in mine for key in pair.differing},
+                    )
+                    for arm, mine in pairs.items()
+                }
+            )
+        ),
         invariance=load[0],
         replay=tuple(done[0] for done in replays.values()),
         replay_phases={arm: done[1] for arm, done in replays.items()},

@@ -28,6 +28,7 @@ def judge(evidence: Evidence) -> Judgement:
         divergences=figures.divergences,
         noise_floor=figures.forensics.floor if figures.forensics.asked else None,
         calibration=figures.forensics.calibration if figures.forensics.asked else (),
+        width_controls=figures.width_controls,
         invariance=figures.invariance,
         replay=figures.replay,
         arm_accuracy=figures.arm_accuracy,

@@ -18,10 +18,16 @@ from urllib.parse import urlsplit
 from auditor.clock import Clock
 from auditor.errors import InvalidPlan
 from auditor.measure.connection import Broken, Connection, HttpReply, TooLong, connect, sent_host
-from auditor.measure.logprobs import chosen_logprobs, fingerprint_of, fingerprint_prompt, top_logprobs
+from auditor.measure.logprobs import (
+    chosen_logprobs,
+    fingerprint_of,
+    fingerprint_prompt,
+    replaced_tokens,
+    top_logprobs,
+)
 from auditor.measure.metrics import Load, parse_counters, parse_load
 from auditor.measure.wire import Fault, Reply, parse_reply, request_body
-from auditor.model.completion import Answer, Completion, Prompt, RequestFailure, Score
+from auditor.model.completion import Answer, Completion, ForcedPath, Prompt, RequestFailure, Score
 from auditor.model.launch import Fingerprint, FingerprintPrompt
 from auditor.model.phase import Counters
 
@@ -30,6 +36,8 @@ BASE_TOKENS = 4096
 """Tokens that the base deadline is meant for."""
 BASE_IN_FLIGHT = 8
 """Requests in flight that the base deadline is meant for."""
+PATH_LOGPROBS = 5
+"""Alternatives asked for along a forced path: enough to see which of equal ones has the lowest id."""
 COUNTERS_DEADLINE_S = 30.0
 LOAD_DEADLINE_S = 5.0
 
@@ -190,6 +198,33 @@ class Client:
             decode_logprob=decode_logprob,
             expected=expected,
             error=error,
+        )
+
+    async def force(
+        self, prompt: Prompt, path: Sequence[int], *, launch: str, width: int, sampled: bool
+    ) -> ForcedPath:
+        """Where the server itself would leave `path`, the completion that another server gave to `prompt`.
+
+        Every token of the path is sent but the last, which the server generates itself: a path that fills
+        the context still fits. `path` is not empty.
+        """
+        ids = (*prompt.token_ids, *path[:-1])
+        body = request_body(
+            self._model, ids, 1, self._seed, logprobs=PATH_LOGPROBS, prompt_logprobs=PATH_LOGPROBS
+        )
+        reply = await self._ask(body, ids, deadline_s(self.timeout_s, len(ids)))
+        found = reply if isinstance(reply, Fault) else replaced_tokens(reply, len(prompt.token_ids), path)
+        if isinstance(found, str):
+            found = Fault("bad-reply", found)
+        failed = isinstance(found, Fault)
+        return ForcedPath(
+            launch=launch,
+            prompt=prompt.id,
+            width=width,
+            sampled=sampled,
+            tokens=0 if failed else len(path),
+            replaced=() if isinstance(found, Fault) else found,
+            error=f"{found.reason}: {found.detail}" if isinstance(found, Fault) else None,
         )
 
     async def fingerprint(self, prompts: Sequence[Prompt], launch: str) -> Fingerprint | RequestFailure:

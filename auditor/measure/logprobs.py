@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from auditor.measure.wire import Reply
-from auditor.model.completion import Prompt, TokenLogprob
+from auditor.model.completion import Prompt, Replaced, TokenLogprob
 from auditor.model.launch import Fingerprint, FingerprintPrompt
 
 CLAMP = -9999.0
@@ -66,6 +66,34 @@ def fingerprint_prompt(prompt: Prompt, reply: Reply) -> FingerprintPrompt | str:
         token_ids=tuple(token for token, _ in values),
         bits="".join(_bits(value) for _, value in values),
     )
+
+
+def replaced_tokens(reply: Reply, start: int, path: Sequence[int]) -> tuple[Replaced, ...] | str:
+    """The tokens of `path` that greedy decoding would not have said, from the reply to a prompt of `start`
+    ids followed by all of `path` but its last, which was generated.
+
+    Greedy decoding says the best id, and the lowest of equal ones (torch.argmax). A string says why the
+    reply does not tell.
+    """
+    positions = reply.choices[0].prompt_logprobs
+    if positions is None or len(positions) != start + len(path) - 1:
+        came = "no" if positions is None else str(len(positions))
+        return f"{came} prompt positions came back; expected {start + len(path) - 1}"
+    listed = [
+        _by_id({key: entry.logprob for key, entry in (position or {}).items()})
+        for position in positions[start:]
+    ]
+    found = []
+    for at, (token, values) in enumerate(zip(path, [*listed, _first_top(reply)], strict=True), 1):
+        known = {key: value for key, value in values.items() if usable(value) is not None}
+        if not known:
+            return f"no logprobs came back for token {at} of the path"
+        best = min(known, key=lambda key: _best_first(known[key], key))
+        if best != token:
+            ahead, own = known[best], known.get(token)
+            margin = None if ahead is None or own is None else ahead - own
+            found.append(Replaced(position=at, token=best, margin=margin))
+    return tuple(found)
 
 
 def fingerprint_of(launch: str, prompts: Sequence[FingerprintPrompt]) -> Fingerprint:

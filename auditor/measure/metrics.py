@@ -57,6 +57,12 @@ class Load(NamedTuple):
     generation_tokens: int | None
     prompt_tokens: int | None
 
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of prompts and answers together; None where neither counter is there."""
+        known = [n for n in (self.generation_tokens, self.prompt_tokens) if n is not None]
+        return sum(known) if known else None
+
 
 def parse_counters(text: str) -> Counters | None:
     """Counters of one exposition; None when a line of a family that matters cannot be read, because half

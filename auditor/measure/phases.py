@@ -282,13 +282,20 @@ class _Run:
             now = self.clock.now()
             watch.finished(self.last_finish_s)
             if loaded and load is not None and load.running is not None and load.waiting is not None:
-                self._sample(now, load.running, load.waiting, min(in_flight, self.busy.count))
+                self._sample(
+                    ConcurrencySample(
+                        at_s=now,
+                        running=load.running,
+                        waiting=load.waiting,
+                        in_flight=min(in_flight, self.busy.count),
+                        tokens=load.tokens,
+                    )
+                )
             stalled = watch.look(now, load) if self.busy.count else None
             if stalled is not None:
                 self._stop(_End("stalled", f"the engine stalled: {stalled}"))
 
-    def _sample(self, now: float, running: int, waiting: int, in_flight: int) -> None:
-        sample = ConcurrencySample(at_s=now, running=running, waiting=waiting, in_flight=in_flight)
+    def _sample(self, sample: ConcurrencySample) -> None:
         self.samples.append(sample)
         self.on_sample(sample)
 

@@ -6,6 +6,8 @@ import bisect
 import statistics
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from auditor.clock import Clock
 from auditor.measure.metrics import Load
 from auditor.model.completion import Completion
@@ -142,7 +144,7 @@ def summarise(
     Requests that wait were admitted and found no place, so that a server with fewer slots never holds the
     level; nor does a path that lets fewer through, because the level itself must have been seen once.
     """
-    steady = [sample for sample in samples if sample.in_flight == asked]
+    steady = [sample for sample in _of_the_step(samples) if sample.in_flight == asked]
     reached = next((i for i, sample in enumerate(steady) if sample.running >= asked), 0)
     steady = steady[reached:]
     running = [sample.running for sample in steady]
@@ -165,6 +167,30 @@ def summarise(
         full_fraction=statistics.fmean(r >= asked for r in running) if running else None,
         admission_s=admission_s,
     )
+
+
+def _of_the_step(samples: Sequence[ConcurrencySample]) -> list[ConcurrencySample]:
+    """Each sample with what ran in the step that was in progress when it was taken.
+
+    An engine publishes its gauges when a step ends, without the requests that ended in it, so that a reading
+    lags by one step: while several long prompts are prefilled, seconds pass in which they show nowhere. All
+    that a reading shows runs on in the next step, and all that the following reading shows ran in it; the
+    larger of the two is therefore a lower bound. Readings between which no token was counted are one.
+    """
+    found: list[ConcurrencySample] = []
+    following: ConcurrencySample | None = None
+    for i in range(len(samples) - 1, -1, -1):
+        mine, after = samples[i], samples[i + 1] if i + 1 < len(samples) else None
+        if after is not None and (after.running, after.waiting, after.tokens) != (
+            mine.running,
+            mine.waiting,
+            mine.tokens,
+        ):
+            following = after
+        if mine.tokens is not None and following is not None and following.running > mine.running:
+            mine = replace(mine, running=following.running, waiting=following.waiting)
+        found.append(mine)
+    return found[::-1]
 
 
 def _sent_within(sent_s: Sequence[float], now_s: float, window_s: float) -> int:

@@ -87,3 +87,30 @@ class Score(Model, frozen=True, kw_only=True):
     expected: int | None = None
     """Calibration only: the token that decoding produced at this position."""
     error: str | None = None
+
+
+class Replaced(Model, frozen=True, kw_only=True):
+    """A token of a forced path at which the server itself would have said another."""
+
+    position: int
+    """1-based index among the generated tokens."""
+    token: int
+    """What greedy decoding would have said: the best id, the lowest of equal ones."""
+    margin: float | None
+    """Nats by which it is ahead of the path's own token; None when unusable."""
+
+
+class ForcedPath(Model, frozen=True, kw_only=True):
+    """The reference's completion, forced on a server without a drafter whose forward passes all take `width`
+    tokens: what verification at that width changes by itself, without any head."""
+
+    launch: str
+    prompt: str
+    width: int
+    """Tokens a forward pass, k + 1."""
+    sampled: bool
+    """Chosen before anything was known of it; the others are forced because an arm diverged there."""
+    tokens: int = 0
+    """Generated tokens that were forced."""
+    replaced: tuple[Replaced, ...] = ()
+    error: str | None = None

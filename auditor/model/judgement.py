@@ -177,6 +177,35 @@ class Divergence(Model, frozen=True, kw_only=True):
     drafter_free_flip: bool | None = None
     """True when the plain reference server, scoring the prefix as a batch, also prefers the other
     token: verify-shape numerics, not the head. None when not scored."""
+    width_flip: bool | None = None
+    """True when the target without a drafter, at k + 1 tokens a forward pass, also says the other token
+    here. None when that was not measured."""
+    self_draft: Literal["other", "reference", "third", "earlier"] | None = None
+    """What the target says here when it drafts for itself: the other token, the reference's, a third, or it
+    left the reference's path earlier. None when that was not measured."""
+
+
+class WidthControl(Model, frozen=True, kw_only=True):
+    """Does one candidate diverge more often than the target at k + 1 tokens a pass without any drafter?
+
+    Pairs: prompts that were sampled for the control and that the candidate answered.
+    """
+
+    arm: str
+    launch: str
+    width: int
+    candidate: Proportion
+    """Prompts on which the candidate diverged."""
+    control: Proportion
+    """The same prompts: those with a token of the reference's completion that the control replaces."""
+    candidate_only: int
+    control_only: int
+    p_more: float
+    """Exact one-sided McNemar p of `the candidate diverges no more often`."""
+    tokens: int
+    """Tokens forced over these prompts."""
+    replaced: int
+    errors: int
 
 
 class NoiseFloor(Model, frozen=True, kw_only=True):
@@ -345,6 +374,7 @@ class Judgement(Model, frozen=True, kw_only=True):
     divergences: tuple[Divergence, ...] = ()
     noise_floor: NoiseFloor | None = None
     calibration: tuple[Calibration, ...] = ()
+    width_controls: tuple[WidthControl, ...] = ()
     invariance: tuple[Invariance, ...] = ()
     replay: tuple[Replay, ...] = ()
     arm_accuracy: tuple[ArmAccuracy, ...] = ()

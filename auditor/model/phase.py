@@ -6,7 +6,7 @@ from typing import Literal
 
 from auditor.model.base import Model
 
-Stage = Literal["certify", "batch1", "load", "replay", "accuracy", "calibrate"]
+Stage = Literal["certify", "batch1", "load", "replay", "accuracy", "calibrate", "self-draft"]
 
 
 class Counters(Model, frozen=True, kw_only=True):
@@ -30,6 +30,8 @@ class ConcurrencySample(Model, frozen=True, kw_only=True):
     waiting: int
     in_flight: int
     """Requests the client itself had outstanding."""
+    tokens: int | None = None
+    """Prompt and generated tokens that the engine had counted; None where it does not tell."""
 
 
 class ConcurrencySummary(Model, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Literal
 
 from auditor.model.base import EnvVar, Model
@@ -9,6 +10,7 @@ from auditor.model.base import EnvVar, Model
 Role = Literal["reference", "control", "candidate"]
 Pin = Literal["none", "snapshot", "force"]
 GateName = Literal["certification", "head-ran", "agreement", "invariance", "accuracy"]
+Control = Literal["width", "self-draft"]
 GATES: tuple[GateName, ...] = ("certification", "head-ran", "agreement", "invariance", "accuracy")
 
 
@@ -23,6 +25,12 @@ class Draft(Model, frozen=True, kw_only=True):
     """Head directory or draft model; None where the method needs no weights (mtp, ngram, suffix)."""
     speculative_config: str = "{}"
     """The JSON object given to the engine's --speculative-config, keys sorted."""
+
+    @property
+    def tokens(self) -> int | None:
+        """Draft tokens a step, k; None where the configuration does not say."""
+        count = json.loads(self.speculative_config).get("num_speculative_tokens")
+        return count if isinstance(count, int) else None
 
 
 class Arm(Model, frozen=True, kw_only=True):
@@ -107,6 +115,11 @@ class ForensicsPlan(Model, frozen=True, kw_only=True):
     calibration_prompts: int = 8
     """Reference completions on which rescoring is calibrated."""
     top_logprobs: int = 20
+    controls: tuple[Control, ...] = ()
+    """Controls that separate head from engine, run where a candidate diverged. `width`: the target without a
+    drafter at k + 1 tokens a forward pass; `self-draft`: the target drafting for itself."""
+    control_prompts: int = 64
+    """Reference completions that the width control is forced along, besides the diverged ones."""
 
 
 class InvariancePlan(Model, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 
 from auditor.model.base import EnvVar, Model
 from auditor.model.baseline import Baseline
-from auditor.model.completion import Answer, Prompt, Score
+from auditor.model.completion import Answer, ForcedPath, Prompt, Score
 from auditor.model.judgement import Finding, Judgement
 from auditor.model.launch import Fingerprint, Launch
 from auditor.model.phase import Phase
@@ -80,7 +80,7 @@ class Resumed(Model, frozen=True, kw_only=True):
     note: str
 
 
-Record = Launch | Phase | Fingerprint | Score | Finding | StageNote | Resumed
+Record = Launch | Phase | Fingerprint | Score | ForcedPath | Finding | StageNote | Resumed
 
 
 class Event(Model, frozen=True, kw_only=True):
@@ -90,6 +90,7 @@ class Event(Model, frozen=True, kw_only=True):
     phase: Phase | None = None
     fingerprint: Fingerprint | None = None
     score: Score | None = None
+    forced: ForcedPath | None = None
     finding: Finding | None = None
     """Findings of preflight and of the run itself (not of judging)."""
     note: StageNote | None = None
@@ -113,6 +114,7 @@ class AuditRecord(Model, frozen=True, kw_only=True):
     fingerprints: tuple[Fingerprint, ...]
     phases: tuple[Phase, ...]
     scores: tuple[Score, ...]
+    forced: tuple[ForcedPath, ...] = ()
     findings: tuple[Finding, ...]
     notes: tuple[StageNote, ...]
     resumed: tuple[Resumed, ...]
@@ -145,6 +147,8 @@ class Evidence(Protocol):
     def fingerprints(self) -> Sequence[Fingerprint]: ...
     @property
     def scores(self) -> Sequence[Score]: ...
+    @property
+    def forced(self) -> Sequence[ForcedPath]: ...
     @property
     def findings(self) -> Sequence[Finding]: ...
     @property

@@ -75,7 +75,7 @@ def build_plan(values: Values, given: frozenset[str]) -> tuple[AuditPlan, dict[s
         agreement=AgreementPlan(corpora=uses, min_agreement=values["agreement.min_agreement"])
         if "agreement" in stages
         else None,
-        forensics=ForensicsPlan(**_section(values, "forensics")) if "forensics" in stages else None,
+        forensics=ForensicsPlan(**_forensics_section(values)) if "forensics" in stages else None,
         invariance=InvariancePlan(**_section(values, "invariance")) if "invariance" in stages else None,
         accuracy=AccuracyPlan(**{**_accuracy_section(values), "corpus": accuracy})
         if "accuracy" in stages
@@ -97,6 +97,11 @@ def _baseline(values: Values) -> BaselinePlan | None:
 def _section(values: Values, section: str) -> dict[str, Any]:
     start = section + "."
     return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
+
+
+def _forensics_section(values: Values) -> dict[str, Any]:
+    found = _section(values, "forensics")
+    return {**found, "controls": tuple(name for name in found["controls"] if name != "none")}
 
 
 def _accuracy_section(values: Values) -> dict[str, Any]:

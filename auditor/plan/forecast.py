@@ -68,6 +68,8 @@ class Work(Model, frozen=True, kw_only=True):
 class Forecast(Model, frozen=True, kw_only=True):
     launches: int
     """Without repeated attempts."""
+    controls: tuple[str, ...]
+    """Launched besides, where a candidate diverges."""
     certification: CertificationForecast
     agreement: tuple[AgreementForecast, ...]
     accuracy: AccuracyForecast | None
@@ -89,6 +91,7 @@ def forecast(plan: AuditPlan, sizes: Mapping[str, int]) -> Forecast:
     certification = _certification(plan)
     return Forecast(
         launches=len(plan.arms),
+        controls=plan.forensics.controls if plan.forensics and not plan.attached else (),
         certification=certification,
         agreement=agreement,
         accuracy=accuracy,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -280,10 +279,4 @@ def _refuse_double_bos(prompts: Sequence[Prompt], bos_id: int | None) -> None:
 
 
 def _speculative_tokens(plan: AuditPlan) -> set[int]:
-    found = set()
-    for arm in plan.candidates:
-        if arm.draft is not None:
-            count = json.loads(arm.draft.speculative_config).get("num_speculative_tokens")
-            if isinstance(count, int):
-                found.add(count)
-    return found
+    return {arm.draft.tokens for arm in plan.candidates if arm.draft is not None and arm.draft.tokens}

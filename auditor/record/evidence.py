@@ -15,7 +15,7 @@ import msgspec
 
 from auditor.errors import RecordError
 from auditor.model.baseline import Baseline
-from auditor.model.completion import Answer, Prompt, Score
+from auditor.model.completion import Answer, ForcedPath, Prompt, Score
 from auditor.model.judgement import Finding
 from auditor.model.launch import Fingerprint, Launch
 from auditor.model.phase import Phase
@@ -143,6 +143,10 @@ class StoredEvidence:
         return tuple(self._state.scores)
 
     @property
+    def forced(self) -> Sequence[ForcedPath]:
+        return tuple(self._state.forced.values())
+
+    @property
     def findings(self) -> Sequence[Finding]:
         return tuple(self._state.findings)
 
@@ -194,6 +198,7 @@ class StoredEvidence:
         state.phases = {phase.id: phase for phase in record.phases}
         state.fingerprints = list(record.fingerprints)
         state.scores = list(record.scores)
+        state.forced = {(f.launch, f.prompt): f for f in record.forced}
         state.findings = list(record.findings)
         state.notes = list(record.notes)
         state.resumed = list(record.resumed)

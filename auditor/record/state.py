@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from auditor.errors import RecordError
-from auditor.model.completion import Score
+from auditor.model.completion import ForcedPath, Score
 from auditor.model.judgement import Finding
 from auditor.model.launch import Fingerprint, Launch
 from auditor.model.phase import Phase
@@ -28,6 +28,7 @@ class JournalState:
         self.phases: dict[str, Phase] = {}
         self.fingerprints: list[Fingerprint] = []
         self.scores: list[Score] = []
+        self.forced: dict[tuple[str, str], ForcedPath] = {}
         self.findings: list[Finding] = []
         self.notes: list[StageNote] = []
         self.resumed: list[Resumed] = []
@@ -48,6 +49,9 @@ class JournalState:
             self.fingerprints.append(event.fingerprint)
         if event.score is not None:
             self._add_score(event.score)
+        if event.forced is not None:
+            # one that failed gives way to a later one
+            self.forced[event.forced.launch, event.forced.prompt] = event.forced
         if event.finding is not None:
             self.findings.append(event.finding)
         if event.note is not None:

@@ -62,7 +62,7 @@ class Recorder:
     ) -> None:
         self.run_dir = run_dir
         self.plan = plan
-        self.prompts = tuple(prompts)
+        self.prompts: tuple[Prompt, ...] = tuple(prompts)
         self.state = state
         self._done = done
         self._lock = lock
@@ -174,6 +174,11 @@ class Recorder:
         """Wait until everything so far is on the device. Raises StorageError when it could not be."""
         self._writer.flush()
 
+    def end_measuring(self) -> None:
+        """Give up what only measuring needs, the prompts and which requests were answered: judging reads the
+        disk, and in a large run it needs that memory."""
+        self.prompts, self._done = (), {}
+
     def evidence(self, status: FinalStatus | None = None, error: str | None = None) -> StoredEvidence:
         """What is on disk now, as it will be judged; `status` and `error` as `finish` will get them."""
         self._writer.flush()
@@ -207,6 +212,7 @@ class Recorder:
             fingerprints=tuple(state.fingerprints),
             phases=tuple(state.phases.values()),
             scores=tuple(state.scores),
+            forced=tuple(state.forced.values()),
             findings=tuple(state.findings),
             notes=tuple(state.notes),
             resumed=tuple(state.resumed),

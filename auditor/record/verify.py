@@ -170,6 +170,7 @@ def _check_copies(evidence: StoredEvidence, record: AuditRecord) -> str | None:
         ("phases", record.phases, tuple(state.phases.values())),
         ("fingerprints", record.fingerprints, tuple(state.fingerprints)),
         ("scores", record.scores, tuple(state.scores)),
+        ("forced", record.forced, tuple(state.forced.values())),
         ("findings", record.findings, tuple(state.findings)),
     )
     for name, recorded, replayed in copies:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from auditor.model.judgement import AccuracyTest, Agreement, Invariance
+from auditor.model.judgement import AccuracyTest, Agreement, Invariance, WidthControl
 from auditor.model.record import AuditRecord
 from auditor.report import numbers
 from auditor.report.progress import Progress, Step
@@ -34,7 +34,8 @@ def summary(record: AuditRecord, report: str = "") -> str:
             lines += _wrap(f"{gate.name}: {gate.figure}", f"  {gate.status:<12} ", " " * 15)
             if gate.status != "PASS" and gate.remedy:
                 lines += _wrap(f"what to do: {gate.remedy}", " " * 15)
-    claims = [*map(_agreement, judgement.agreement), *map(_accuracy, judgement.accuracy)]
+    claims = [*map(_agreement, judgement.agreement), *map(_width, judgement.width_controls)]
+    claims += map(_accuracy, judgement.accuracy)
     candidates = {arm.name for arm in record.plan.candidates}
     claims += [_invariance(i) for i in judgement.invariance if i.arm in candidates]
     if claims:
@@ -59,6 +60,13 @@ def _agreement(a: Agreement) -> str:
     control = f"; control {numbers.proportion(a.control)}" if a.control else ""
     interval = numbers.interval_percent(a.agreement.clopper_pearson95)
     return f"{a.arm}, {a.corpus}: {numbers.proportion(a.agreement)} agree, 95% {interval}{control}"
+
+
+def _width(w: WidthControl) -> str:
+    return (
+        f"{w.arm}, of the prompts sampled {numbers.proportion(w.candidate)} diverge; without a drafter at "
+        f"{w.width} tokens a pass {numbers.proportion(w.control)}"
+    )
 
 
 def _accuracy(t: AccuracyTest) -> str:

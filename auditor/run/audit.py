@@ -51,7 +51,9 @@ def audit(plan: AuditPlan, run_dir: Path, command: Sequence[str], progress: Prog
     recorder = Recorder.create(run_dir, plan, frozen.prompts, baseline)
     for finding in (*findings, *frozen.findings):
         recorder.event(Event(finding=finding))
-    return _run(recorder, frozen.identities, command, progress)
+    identities = frozen.identities
+    del frozen  # its prompts are the recorder's now, which lets go of them before it judges
+    return _run(recorder, identities, command, progress)
 
 
 def resume(run_dir: Path, command: Sequence[str], progress: Progress) -> Outcome:
@@ -84,6 +86,7 @@ def _conclude(
     command: Sequence[str],
 ) -> AuditRecord:
     """Judge what was measured and write audit.json."""
+    recorder.end_measuring()
     evidence = recorder.evidence(status, error)
     try:
         from auditor.judge.judge import judge

@@ -42,6 +42,7 @@ class Placement:
     def __init__(self, plan: AuditPlan) -> None:
         self.one_at_a_time = plan.engine.one_at_a_time
         devices = plan.engine.devices or ("",)
+        self._default = devices[0]
         self._device = {
             arm.name: devices[0] if self.one_at_a_time else devices[i % len(devices)]
             for i, arm in enumerate(plan.arms)
@@ -62,10 +63,13 @@ class Placement:
         return Slots(slots.count) if slots.count > 1 else slots
 
     def device(self, arm: Arm) -> str:
-        return self._device[arm.name]
+        """A server of no arm (a control of stage 5) runs when no other does, on the first device."""
+        return self._device.get(arm.name, self._default)
 
     def memory_fraction(self, arm: Arm) -> float | None:
         """Share of the device's memory for this arm's server; None where it has the device to itself."""
+        if arm.name not in self._device:
+            return None
         sharing = sum(d == self.device(arm) for d in self._device.values())
         return None if self.one_at_a_time or sharing == 1 else round(MEMORY_SHARE / sharing, 3)
 

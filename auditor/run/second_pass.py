@@ -12,6 +12,7 @@ from auditor.model.completion import Completion, Prompt, Score
 from auditor.model.record import Event, Evidence
 from auditor.run import stages
 from auditor.run.context import Context
+from auditor.run.controls import run_controls
 from auditor.run.resume import earlier_launch, live
 
 POSITIONS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -64,6 +65,7 @@ async def second_pass(ctx: Context, reference: str) -> dict[str, str]:
         if plan.engine.one_at_a_time:
             await ctx.fleet.stop(launch.id)
     ctx.note("second pass", "all", started)
+    await run_controls(ctx, reference, [(arm, prompt) for arm, prompt, _ in todo])
     return failures
 
 

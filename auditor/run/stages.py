@@ -107,6 +107,19 @@ def accuracy(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) 
     )
 
 
+def self_draft(launch: str, arm: str, prompts: Sequence[Prompt]) -> PhaseSpec:
+    """The prompts on which an arm diverged, once more where the target drafts for itself."""
+    return PhaseSpec(
+        id=f"self-draft/{launch}",
+        stage="self-draft",
+        launch=launch,
+        arm=arm,
+        corpus=None,
+        concurrency=1,
+        prompts=once(prompts),
+    )
+
+
 def calibration(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) -> PhaseSpec:
     """Second pass with logprobs over a few reference prompts, on which rescoring is calibrated."""
     assert plan.forensics is not None

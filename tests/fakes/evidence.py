@@ -13,7 +13,15 @@ from typing import Any, Literal
 
 from auditor.model.base import EnvVar
 from auditor.model.baseline import Baseline
-from auditor.model.completion import Answer, Completion, Prompt, RequestFailure, Score, TokenLogprob
+from auditor.model.completion import (
+    Answer,
+    Completion,
+    ForcedPath,
+    Prompt,
+    RequestFailure,
+    Score,
+    TokenLogprob,
+)
 from auditor.model.judgement import Finding
 from auditor.model.launch import Diary, Fingerprint, FingerprintPrompt, KernelChoice, Launch, Setting, Timing
 from auditor.model.phase import ConcurrencySummary, Counters, Phase
@@ -53,6 +61,7 @@ class MemoryEvidence:
         self.phases: list[Phase] = []
         self.fingerprints: list[Fingerprint] = []
         self.scores: list[Score] = []
+        self.forced: list[ForcedPath] = []
         self.findings: list[Finding] = []
         self.baseline: Baseline | None = None
         self.all_prompts: list[Prompt] = []

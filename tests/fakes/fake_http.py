@@ -205,11 +205,8 @@ def completion_reply(
     if body.get("logprobs") is not None and not f.get("logprobs_absent"):
         choice["logprobs"] = logprobs_reply(s, body, ids, made["tops"])
     if body.get("prompt_logprobs") is not None:
-        choice["prompt_logprobs"] = [None] + [
-            {str(prompt[i]): {"logprob": odd(s, s.model.prompt_logprob(prompt, i)), "rank": 1,
-                              "decoded_token": text_of([prompt[i]])}}
-            for i in range(1, len(prompt))
-        ]  # fmt: skip
+        listed = whole_positions if s.args.max_num_seqs == 1 else single_positions
+        choice["prompt_logprobs"] = [None, *listed(s, prompt)]
     reply: dict[str, Any] = {
         "id": f"cmpl-{number}", "object": "text_completion", "created": int(time.time()), "model": s.name,
         "system_fingerprint": "fake", "choices": [choice],
@@ -222,6 +219,28 @@ def completion_reply(
             "prompt_tokens_details": None if cached is None else {"cached_tokens": cached},
         }  # fmt: skip
     return reply
+
+
+def single_positions(s: State, prompt: list[int]) -> list[dict[str, Any]]:
+    """The prompt's own tokens alone: enough for a fingerprint, and cheap."""
+    return [
+        {str(prompt[i]): {"logprob": odd(s, s.model.prompt_logprob(prompt, i)), "rank": 1,
+                          "decoded_token": text_of([prompt[i]])}}
+        for i in range(1, len(prompt))
+    ]  # fmt: skip
+
+
+def whole_positions(s: State, prompt: list[int]) -> list[dict[str, Any]]:
+    """What this server would have said at every position, its own choice first: for forced paths."""
+    made = []
+    for i in range(1, len(prompt)):
+        context = prompt[:i]
+        said = s.model.next(context, s.model.state)
+        entries = {str(t): {"logprob": odd(s, v)} for t, v in s.model.top(context, 5, s.model.state, said)}
+        made.append(
+            {**entries, **({} if str(prompt[i]) in entries else {str(prompt[i]): {"logprob": -20.0}})}
+        )
+    return made
 
 
 def odd(s: State, logprob: float) -> float:

@@ -16,11 +16,12 @@ from auditor.measure.logprobs import (
     chosen_logprobs,
     fingerprint_of,
     fingerprint_prompt,
+    replaced_tokens,
     top_logprobs,
     usable,
 )
 from auditor.measure.wire import Reply, parse_reply
-from auditor.model.completion import TokenLogprob
+from auditor.model.completion import Replaced, TokenLogprob
 from auditor.model.launch import FingerprintPrompt
 from tests.measure.support import prompt, reply
 
@@ -139,3 +140,42 @@ def test_a_reply_without_evidence_has_no_fingerprint(choice: dict[str, Any], wor
     found = fingerprint_prompt(PROMPT, read(**choice))
     assert isinstance(found, str)
     assert words in found
+
+
+def forced(*positions: dict[str, float | None], last: dict[str, float | None]) -> Reply:
+    """A reply to PROMPT's ids, the last of which belong to a forced path."""
+    start = [None] + [{"5": {"logprob": -1.0}}] * (len(PROMPT.token_ids) - len(positions) - 1)
+    entries = [{k: {"logprob": v} for k, v in position.items()} for position in positions]
+    return read(prompt_logprobs=[*start, *entries], logprobs=top(last))
+
+
+def test_replaced_tokens_are_those_that_greedy_decoding_would_not_have_said() -> None:
+    start = len(PROMPT.token_ids) - 2
+    found = replaced_tokens(
+        forced(
+            {"7": -0.5, "8": -1.0}, {"7": -0.25, "8": -0.5}, last={"token_id:9": -0.5, "token_id:6": -3.0}
+        ),
+        start,
+        [7, 8, 9],
+    )
+    assert found == (Replaced(position=2, token=7, margin=0.25),)
+
+
+@pytest.mark.parametrize(("token", "replaced"), [(7, None), (8, 7)], ids=["lowest id", "higher id"])
+def test_of_equal_logprobs_greedy_decoding_says_the_lowest_id(token: int, replaced: int | None) -> None:
+    start = len(PROMPT.token_ids) - 1
+    found = replaced_tokens(forced({"8": -0.5, "7": -0.5}, last={"9": -0.5}), start, [token, 9])
+    assert found == (() if replaced is None else (Replaced(position=1, token=replaced, margin=0.0),))
+
+
+def test_a_path_s_token_that_is_not_listed_has_no_margin() -> None:
+    start = len(PROMPT.token_ids)
+    assert replaced_tokens(forced(last={"9": -0.5}), start, [4]) == (
+        Replaced(position=1, token=9, margin=None),
+    )
+
+
+def test_a_reply_without_the_positions_tells_nothing() -> None:
+    start = len(PROMPT.token_ids)
+    assert "expected" in str(replaced_tokens(forced(last={"9": -0.5}), start, [4, 5]))
+    assert "no logprobs" in str(replaced_tokens(forced(last={"9": None}), start, [4]))

@@ -96,6 +96,34 @@ def test_steady_phase_leaves_out_ramp_and_tail() -> None:
     assert found.held_fraction == pytest.approx(0.75)
 
 
+@pytest.mark.parametrize(
+    ("rows", "mean", "held"),
+    [
+        # five of eight ended, and the next five are prefilled for seconds in which no token is counted
+        ([(8, 0, 100), *[(3, 0, 110)] * 6, (8, 0, 400), (8, 0, 408)], 8.0, 1.0),
+        # tokens are counted meanwhile: only the last of these steps can have been the full one
+        ([(8, 0, 100), *[(3, 0, 110 + i) for i in range(6)], (8, 0, 400), (8, 0, 408)], 47 / 9, 4 / 9),
+        # a server with three slots shows three before and after every step
+        ([(8, 0, 100), *[(3, 5, 110 + i // 3) for i in range(8)]], 32 / 9, 1 / 9),
+        # an engine that counts no tokens cannot be read that way
+        ([(8, 0, None), *[(3, 0, None)] * 6, (8, 0, None), (8, 0, None)], 42 / 9, 3 / 9),
+    ],
+    ids=["one long step", "many steps", "three slots", "no counters"],
+)
+def test_a_reading_lags_by_the_step_in_progress(
+    rows: list[tuple[int, int, int | None]], mean: float, held: float
+) -> None:
+    found = summarise(
+        [
+            ConcurrencySample(at_s=i / 10, running=r, waiting=w, in_flight=8, tokens=t)
+            for i, (r, w, t) in enumerate(rows)
+        ],
+        8,
+    )
+    assert found.mean_running == pytest.approx(mean)
+    assert found.held_fraction == pytest.approx(held)
+
+
 def test_i9_a_pool_of_100_is_labelled_100() -> None:
     found = summarise(samples(*((i / 10, 100, 0, 128) for i in range(50))), 128)
     assert (found.achieved, found.peak_running, found.held_fraction) == (100, 100, 0.0)

@@ -14,6 +14,9 @@ from auditor.model.judgement import EXPLAINED, STRUCTURAL, Agreement, Divergence
 
 BOUND = "no unexplained, structural or degenerate divergence"
 SIGNIFICANT = 0.05
+MORE_OFTEN = 0.01
+"""Level of `diverges more often than the width control`. Below the other gates' levels, because here one
+discordant prompt more is an alarm about ties that are each explained."""
 REMEDIES = {
     "unexplained": "open its page in the report: it says whose logits disagree with what was emitted",
     "degenerate": "look for NaN logits: run the target alone, same dtype and kernels",
@@ -51,6 +54,7 @@ def _agreement(figures: Figures, arm: str) -> Gate:
         _faulty(figures, name, arm, mine, figure)
         or _bound(figures, name, arm, figure)
         or _open(figures, name, arm, mine, summary, figure)
+        or _more_often(figures, name, arm, figure)
         or gate(name, "PASS", figure, BOUND)
     )
 
@@ -117,9 +121,7 @@ def _faulty(figures: Figures, name: str, arm: str, mine: Sequence[Divergence], f
     bad = [
         d
         for d in mine
-        if d.cls in STRUCTURAL
-        or d.cls == "degenerate"
-        or (d.cls == "unexplained" and not d.drafter_free_flip)
+        if d.cls in STRUCTURAL or d.cls == "degenerate" or (d.cls == "unexplained" and not _drafter_free(d))
     ]
     if not bad:
         return None
@@ -146,6 +148,37 @@ def _faulty(figures: Figures, name: str, arm: str, mine: Sequence[Divergence], f
             state_remedy(state),
         )
     return gate(name, "FAIL", shown, BOUND, REMEDIES[worst.cls] + _penalties(figures))
+
+
+def _drafter_free(d: Divergence) -> bool:
+    """Whether the target says the other token without any drafter: as a batch, or at k + 1 tokens a pass."""
+    return bool(d.drafter_free_flip or d.width_flip)
+
+
+def _more_often(figures: Figures, name: str, arm: str, figure: str) -> Gate | None:
+    """The candidate against the target at the same width without a drafter, on the same prompts."""
+    control = next((w for w in figures.width_controls if w.arm == arm), None)
+    if control is None or control.p_more >= MORE_OFTEN:
+        return None
+    state = figures.certificate(arm)
+    shown = (
+        f"{figure}; of the prompts sampled it diverges on {of(control.candidate)}, the target without a "
+        f"drafter at {control.width} tokens a pass on {of(control.control)} (exact one-sided McNemar p "
+        f"{control.p_more:.2g})."
+    )
+    bound = "no more divergences than the drafter-free control's"
+    if state is not None and state.state != "SAME STATE":
+        return gate(
+            name, "INCONCLUSIVE", f"{shown} The launch state is {state.state}.", bound, state_remedy(state)
+        )
+    return gate(
+        name,
+        "FAIL",
+        shown,
+        bound,
+        "each margin is small but there are too many: compare KV cache dtype, kernels and the draft's effect "
+        "on the target's graph",
+    )
 
 
 def _penalties(figures: Figures) -> str:
@@ -195,7 +228,7 @@ def _open(
             "a reference that says something",
             "NaN logits look like this: check weights, dtype and kernels of the target",
         )
-    unknown = [d for d in mine if d.cls not in EXPLAINED and not d.drafter_free_flip]
+    unknown = [d for d in mine if d.cls not in EXPLAINED and not _drafter_free(d)]
     if not unknown:
         return None
     first = unknown[0]

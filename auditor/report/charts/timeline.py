@@ -12,7 +12,7 @@ from auditor.report.svg import Canvas, Scale, clip, x_axis
 
 WIDTH = 900
 NAMES = {"start": "start-up", "batch1": "batch 1", "dead": "failed start", "calibrate": "scores"}
-STAGES = ("certify", "batch1", "load", "replay", "accuracy", "calibrate")
+STAGES = ("certify", "batch1", "load", "replay", "accuracy", "calibrate", "self-draft")
 
 
 @dataclass(frozen=True, slots=True)

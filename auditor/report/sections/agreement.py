@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from auditor.model.base import Interval
-from auditor.model.judgement import Agreement, Calibration, Hazard
+from auditor.model.judgement import Agreement, Calibration, Hazard, WidthControl
 from auditor.model.record import AuditRecord
 from auditor.report import numbers
 from auditor.report.charts import agreement as charts
@@ -210,6 +210,8 @@ def noise(record: AuditRecord) -> Section:
                 frozenset({1, 2}),
             )
         )
+    if record.judgement.width_controls:
+        blocks.append(_width_controls(record.judgement.width_controls))
     calibration = record.judgement.calibration
     if calibration:
         blocks.append(
@@ -229,3 +231,36 @@ def noise(record: AuditRecord) -> Section:
     elif floor is not None:
         blocks.append(Note("Rescoring was not calibrated.", "warn"))
     return Section("noise", "Noise floor and calibration", "", tuple(blocks))
+
+
+def _width_controls(rows: Sequence[WidthControl]) -> Table:
+    return Table(
+        "Drafter-free control: the target at k + 1 tokens a forward pass, forced along the reference's "
+        "completions.",
+        (
+            "Arm",
+            "Width",
+            "Prompts on which the arm diverged",
+            "Prompts on which the control does",
+            "Only the arm",
+            "Only the control",
+            "Arm more often",
+            "Tokens replaced",
+        ),
+        tuple(
+            (
+                Cell(w.arm),
+                numbers.integer(w.width),
+                numbers.proportion(w.candidate),
+                numbers.proportion(w.control),
+                numbers.integer(w.candidate_only),
+                numbers.integer(w.control_only),
+                "p " + numbers.p_value(w.p_more, 0.01),
+                numbers.of(w.replaced, w.tokens) + (f", {w.errors:,} paths failed" if w.errors else ""),
+            )
+            for w in rows
+        ),
+        frozenset({1, 4, 5}),
+        note="One-sided exact McNemar. The control is one more launch of the target in "
+        "chunks of that width; its own prefill kernels are the price of having no drafter.",
+    )

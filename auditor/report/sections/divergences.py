@@ -318,8 +318,24 @@ def _scores(d: Divergence) -> Table | None:
         ),
         tuple((mono(f"{who} ({s.launch})"), *_score(s)) for who, s in scored),
         frozenset({1, 2, 3, 4, 5}),
-        note=f"The reference scoring the prefix as a batch, without a drafter: {flip}.",
+        note=f"The reference scoring the prefix as a batch, without a drafter: {flip}.{_controls(d)}",
     )
+
+
+def _controls(d: Divergence) -> str:
+    width = {
+        None: "",
+        True: " At k + 1 tokens a pass without a drafter: says the other token as well.",
+        False: " At k + 1 tokens a pass without a drafter: does not say the other token.",
+    }[d.width_flip]
+    drafted = {
+        None: "",
+        "other": " Drafting for itself the target says the other token: not this head.",
+        "reference": " Drafting for itself the target keeps the reference's token.",
+        "third": " Drafting for itself the target says a third token.",
+        "earlier": " Drafting for itself the target leaves the reference's path earlier.",
+    }[d.self_draft]
+    return width + drafted
 
 
 def _id(token: int | None) -> str:

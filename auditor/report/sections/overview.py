@@ -18,6 +18,7 @@ STAGE_NAMES = {
     "replay": "solo replay",
     "accuracy": "task accuracy",
     "calibrate": "second pass (scores)",
+    "self-draft": "self-draft control",
 }
 
 
@@ -38,6 +39,8 @@ def asked(plan: AuditPlan) -> tuple[tuple[str, Value], ...]:
     )
     a = plan.agreement
     items.append(("Batch-1 agreement", "; ".join(map(_corpus, a.corpora)) if a else "not asked for"))
+    if plan.forensics is not None and plan.forensics.controls:
+        items.append(("Controls where an arm diverges", ", ".join(plan.forensics.controls)))
     i = plan.invariance
     if i is None:
         items.append(("Batch invariance", "not asked for"))
@@ -96,6 +99,8 @@ def measured(record: AuditRecord) -> tuple[tuple[str, Value], ...]:
             items.append((name.capitalize(), Cell(text, tone)))
         elif stage == "calibrate" and record.scores:
             items.append((name.capitalize(), f"{len(record.scores):,} positions scored"))
+        elif stage == "self-draft":
+            continue  # rare, and only where somebody asked for it and something diverged
         else:
             items.append((name.capitalize(), Cell("nothing", "mute")))
     bad = sum(launch.state in ("failed", "died") for launch in record.launches)
