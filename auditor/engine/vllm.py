@@ -114,7 +114,8 @@ class Vllm:
         if plan.engine.trust_remote_code and not has_flag(given, "--trust-remote-code"):
             added.append("--trust-remote-code")
         split = request.memory_fraction is not None and not info.cpu
-        if split and not has_flag(given, "--gpu-memory-utilization", "--kv-cache-memory-bytes"):
+        # also where the cache's size is given: a start asks for that share to be free all the same
+        if split and not has_flag(given, "--gpu-memory-utilization"):
             added += ["--gpu-memory-utilization", f"{request.memory_fraction:g}"]
         group = request.device.split("+") if request.device else []
         if len(group) > 1 and not has_flag(given, "--tensor-parallel-size"):

@@ -88,14 +88,18 @@ def _load(figures: Figures) -> Iterator[Finding]:
         subject = f"{level.arm} at {level.level}"
         if not level.held:
             got = "unknown" if level.achieved is None else str(level.achieved)
+            share = "" if level.held_share is None else f", and held for {level.held_share:.0%} of it"
+            fewer = level.achieved is None or level.achieved < level.level
             yield Finding(
                 code="CONCURRENCY-NOT-REACHED",
                 severity="warning",
                 subject=subject,
                 seen=f"{got} requests running at once (median of the steady phase) where {level.level} "
-                f"were asked",
+                f"were asked{share}",
                 expected="the asked number for at least 90% of the steady phase",
-                remedy=f"read this level as {got}; raise --max-num-seqs or the cache size, or ask for less",
+                remedy=(f"read this level as {got}; " if fewer else "")
+                + "give the level more prompts (--invariance-prompts), raise --max-num-seqs or the cache "
+                "size, or ask for less",
             )
         if level.preemptions:
             yield Finding(

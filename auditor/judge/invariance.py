@@ -66,12 +66,14 @@ def _level(
     repeated, both = _run_to_run(runs)
     summaries = [p.concurrency_summary for p in phases]
     achieved = [s.achieved for s in summaries if s is not None and s.achieved is not None]
+    shares = [s.held_fraction for s in summaries if s is not None and s.held_fraction is not None]
     return Level(
         figures=Invariance(
             arm=arm,
             level=level,
             achieved=min(achieved) if len(achieved) == len(phases) else None,
             held=bool(phases) and all(s is not None and (s.held_fraction or 0.0) >= HELD for s in summaries),
+            held_share=min(shares) if shares and len(shares) == len(phases) else None,
             self_agreement=proportion(equal, asked),
             distinct_mean=sum(map(len, seen.values())) / len(seen) if seen else None,
             run_to_run=proportion(repeated, both),

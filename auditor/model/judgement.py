@@ -240,6 +240,9 @@ class Invariance(Model, frozen=True, kw_only=True):
     achieved: int | None
     held: bool
     """True when running >= level for at least 90% of the steady phase."""
+    held_share: float | None = None
+    """Part of the steady phase over which the level was held, the shorter of the two runs'; None where
+    nothing was sampled."""
     self_agreement: Proportion
     """Run 1 and run 2 together: requests whose completion equals the batch-1 one."""
     distinct_mean: float | None

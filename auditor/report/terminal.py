@@ -78,7 +78,7 @@ def _accuracy(t: AccuracyTest) -> str:
 
 
 def _invariance(i: Invariance) -> str:
-    held = "" if i.held else f" (only {numbers.integer(i.achieved)} reached)"
+    held = "" if i.held else f" (not held, median {numbers.integer(i.achieved)})"
     base = f"; reference {numbers.proportion(i.reference)}" if i.reference else ""
     return f"{i.arm}, {i.level} in flight{held}: {numbers.proportion(i.self_agreement)} as at batch 1{base}"
 

@@ -106,8 +106,13 @@ def test_devices_groups_and_memory_on_a_gpu() -> None:
     assert made.env["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert flags.value_of(made.argv, "--tensor-parallel-size") == "2"
     assert flags.value_of(made.argv, "--gpu-memory-utilization") == "0.45"
-    given = command(info=GPU, memory_fraction=0.45, engine=EnginePlan(args=("--kv-cache-memory-bytes", "1")))
-    assert not flags.has_flag(given.argv, "--gpu-memory-utilization")
+    # vLLM wants that share to be free at a start, also where the size of the cache is given
+    sized = command(info=GPU, memory_fraction=0.45, engine=EnginePlan(args=("--kv-cache-memory-bytes", "1")))
+    assert flags.value_of(sized.argv, "--gpu-memory-utilization") == "0.45"
+    given = command(
+        info=GPU, memory_fraction=0.45, engine=EnginePlan(args=("--gpu-memory-utilization", "0.3"))
+    )
+    assert [word for word in given.argv if "utilization" in word] == ["--gpu-memory-utilization"]
 
 
 def test_caches_are_private_and_absolute() -> None:

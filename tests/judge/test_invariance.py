@@ -69,7 +69,7 @@ def test_a_level_that_was_not_held_never_passes() -> None:
     assert (found.held, found.achieved) == (False, 5)
     gate = next(g for g in made.gates if g.name == "invariance/eagle3")
     assert gate.status == "INCONCLUSIVE"
-    assert "did not hold 8 running (median 5)" in gate.figure
+    assert "did not hold 8 running (median 5, held for 40% of the steady phase)" in gate.figure
     assert [f.code for f in made.findings if "at 8" in f.subject] == ["CONCURRENCY-NOT-REACHED"]
 
 

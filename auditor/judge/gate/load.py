@@ -93,7 +93,8 @@ def _usable(name: str, mine: dict[int, Invariance], base: dict[int, Invariance],
 def _problem(level: Invariance) -> str | None:
     if not level.held:
         got = "an unknown number" if level.achieved is None else str(level.achieved)
-        return f"{level.arm} did not hold {level.level} running (median {got})"
+        share = "" if level.held_share is None else f", held for {level.held_share:.0%} of the steady phase"
+        return f"{level.arm} did not hold {level.level} running (median {got}{share})"
     if level.preemptions:
         return f"{level.arm} had {level.preemptions} preemptions"
     if level.errors:
