@@ -85,6 +85,8 @@ def main() -> None:
     print("| run | wall, s | starting | generating | either | wall ÷ either | other steps | rest |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for run in parser.parse_args().runs:
+        if not (run / "audit.json").exists():
+            continue  # a study of launch states
         found = timeline(read_record(run))
         ratio = "—" if found.ratio is None else f"{found.ratio:.3f}"
         print(
