@@ -19,8 +19,8 @@ Key = tuple[str, int]
 """(prompt id, 0-based repeat)"""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of one completion."""
+class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is kept of one completion. Holds no containers, so the collector need not look at a million of it."""
 
     digest: bytes
     """Of ids and finish reason: equal digests are agreement."""
