@@ -20,7 +20,7 @@ Key = tuple[str, int]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is kept of one completion. Holds no containers, so the collector need not look at a million of it."""
+    """What is kept of one completion. It holds no containers: the collector need not look at a million."""
 
     digest: bytes
     """Of ids and finish reason: equal digests are agreement."""

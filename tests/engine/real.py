@@ -52,9 +52,31 @@ class Served:
     log: Path
 
 
+REUSE_PORT = """\
+import socket
+
+_bind = socket.socket.bind
+
+
+def bind(self, address):
+    if self.family == socket.AF_INET:
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    return _bind(self, address)
+
+
+socket.socket.bind = bind
+"""
+
+
 @contextmanager
-def serving(folder: Path, target: Path, *args: str, name: str = "target", port: int = 0) -> Iterator[Served]:
-    """A server as somebody else would run it: no nonce, no /server_info, caches of its own in `folder`."""
+def serving(
+    folder: Path, target: Path, *args: str, name: str = "target", port: int = 0, shared: bool = False
+) -> Iterator[Served]:
+    """A server as somebody else would run it: no nonce, no /server_info, caches of its own in `folder`.
+
+    `shared`: its port may be bound by another server as well (SO_REUSEPORT), as vLLM itself does where it
+    runs more than one API process.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     env = os.environ | CPU_ENV | {
@@ -66,6 +88,9 @@ def serving(folder: Path, target: Path, *args: str, name: str = "target", port: 
         "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port), "--enforce-eager",
         "--no-async-scheduling", "--no-enable-prefix-caching", *args,
     ]  # fmt: skip
+    if shared:
+        (folder / "sitecustomize.py").write_text(REUSE_PORT, encoding="utf-8")
+        env["PYTHONPATH"] = str(folder)
     log = folder / "engine.log"
     with log.open("wb") as out:
         process = subprocess.Popen(

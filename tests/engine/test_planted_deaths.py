@@ -125,10 +125,10 @@ def test_a_server_that_answers_another_model_s_name_is_an_error(tmp_path: Path) 
     """Two attached servers share a port: some requests reach one, some the other."""
     with ExitStack() as stack:
         plain = stack.enter_context(serving(tmp_path / "plain", TARGET))
-        one = stack.enter_context(serving(tmp_path / "one", TARGET, name="one"))
+        one = stack.enter_context(serving(tmp_path / "one", TARGET, name="one", shared=True))
         ready(plain, one)
         port = int(one.url.rsplit(":", 1)[1])
-        two = stack.enter_context(serving(tmp_path / "two", TARGET, name="two", port=port))
+        two = stack.enter_context(serving(tmp_path / "two", TARGET, name="two", port=port, shared=True))
         while "startup complete" not in two.log.read_text(errors="replace"):
             assert two.process.poll() is None, two.log.read_text(errors="replace")[-2000:]
         ran = attached(tmp_path, plain, plain, one, "--gates=agreement")
