@@ -124,9 +124,11 @@ def _check_together(values: Values) -> None:
     _refuse_secrets(values)
     # A signal of a missing separator or of ids of other machines, not of a device.
     for device in values["engine.devices"]:
-        if not re.fullmatch(r"[A-Za-z0-9:_/-]+", device):
+        if not re.fullmatch(r"[A-Za-z0-9:_/-]+(\+[A-Za-z0-9:_/-]+)*", device):
             raise InvalidPlan(
-                f"engine.devices names {device!r}", expected="ids such as 0,1", todo="correct it"
+                f"engine.devices names {device!r}",
+                expected="ids such as 0,1, or 0+1,2+3 for tensor-parallel groups",
+                todo="correct it",
             )
 
 

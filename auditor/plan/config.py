@@ -151,7 +151,7 @@ def _flag_option(name: str) -> Option:
 def _unknown(what: str, name: str, known: Mapping[str, str], expected: str) -> InvalidPlan:
     """`known` maps every spelling that may have been meant to the name that is right."""
     near = difflib.get_close_matches(name, list(known), 1, 0.6)
-    todo = f"did you mean {known[near[0]]}?" if near else "remove it"
+    todo = f"perhaps {known[near[0]]} is meant" if near else "remove it"
     return InvalidPlan(f"Unknown {what}: {name}", expected=expected, todo=todo)
 
 

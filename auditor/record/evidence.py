@@ -207,6 +207,12 @@ class StoredEvidence:
 
 def read_record(run_dir: Path) -> AuditRecord:
     """audit.json of a run folder. Raises RecordError naming the JSON path of what is wrong."""
+    if (run_dir / "launches.json").exists():
+        raise RecordError(
+            f"{run_dir} holds a study of launch states (launches.json)",
+            expected="the folder of an audit",
+            todo="open its launches.html; verify, judge, report and diff are for audits",
+        )
     return read_json(run_dir / "audit.json", AuditRecord)
 
 

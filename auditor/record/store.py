@@ -110,6 +110,12 @@ class Recorder:
         written by another process, or holds a damaged line other than the last.
         """
         if not (run_dir / PLAN).is_file() or not (run_dir / PROMPTS).is_file():
+            if (run_dir / AUDIT).exists():
+                raise RecordError(
+                    f"{run_dir} holds an audit.json and packed raw files",
+                    expected="an unfinished run",
+                    todo="unpack the .gz files if it is to go on; start a new audit otherwise",
+                )
             raise RecordError(
                 f"{run_dir} holds no plan.json and prompts.jsonl",
                 expected="the folder of an audit that had started",

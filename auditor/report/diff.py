@@ -89,7 +89,7 @@ def summary(found: RunDiff, report: str = "") -> str:
     lines += _part("Launch states", map(_state, found.states))
     lines += _part("Shares, after against before", map(_share, found.changes))
     lines += _part(
-        "Divergences",
+        "Divergences (flips of the drafter-free reference are left out)",
         (
             f"{c.arm}, {c.cls}: {c.after} after {c.before}{' (new fault)' if c.new_fault else ''}"
             for c in found.classes

@@ -116,16 +116,16 @@ def _toml(name: str, kind: str, value: str) -> str:
     [
         (
             "[accuracy]\nmargn = 0.05",
-            r"Unknown key in audit.toml: accuracy.margn.*did you mean accuracy.margin",
+            r"Unknown key in audit.toml: accuracy.margn.*perhaps accuracy.margin is meant",
         ),
-        ("margin = 0.05", r"Unknown key in audit.toml: margin.*did you mean accuracy.margin"),
+        ("margin = 0.05", r"Unknown key in audit.toml: margin.*perhaps accuracy.margin is meant"),
         ("[acuracy]\nmargin = 0.05", r"Unknown key in audit.toml: acuracy"),
         ("seed = 'x'", r"seed is 'x' \(audit.toml\); expected a whole number"),
         ("seed = 1.5", r"seed is 1.5"),
         ("seed = true", r"seed is True"),
         ("gates = []", r"no gates.*no checks is not a pass"),
         ("seed = ", r"Cannot read .*audit.toml"),
-        ("preset = 'demoo'", r"Unknown preset: demoo.*did you mean demo"),
+        ("preset = 'demoo'", r"Unknown preset: demoo.*perhaps demo is meant"),
         ("pin = 'maybe'", r"pin is 'maybe'.*one of none, snapshot, force"),
     ],
 )
@@ -147,8 +147,11 @@ def test_a_file_that_is_no_utf8_or_not_there(tmp_path: Path, target: Path) -> No
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
-        ({"AUDITOR_ACCURACY_MARGN": "1"}, r"AUDITOR_ACCURACY_MARGN.*did you mean AUDITOR_ACCURACY_MARGIN"),
-        ({"AUDITOR_MARGIN": "0.1"}, r"AUDITOR_MARGIN.*did you mean AUDITOR_ACCURACY_MARGIN"),
+        (
+            {"AUDITOR_ACCURACY_MARGN": "1"},
+            r"AUDITOR_ACCURACY_MARGN.*perhaps AUDITOR_ACCURACY_MARGIN is meant",
+        ),
+        ({"AUDITOR_MARGIN": "0.1"}, r"AUDITOR_MARGIN.*perhaps AUDITOR_ACCURACY_MARGIN is meant"),
         ({"AUDITOR_QQQ": "1"}, r"Unknown variable: AUDITOR_QQQ"),
         ({"AUDITOR_SEED": "many"}, r"seed is 'many' \(AUDITOR_SEED\)"),
     ],
@@ -345,3 +348,9 @@ def test_any_toml_is_taken_or_refused(value: Any) -> None:
     except InvalidPlan as error:
         said = str(error)
     assert said.startswith("Unknown key in audit.toml") or not said
+
+
+def test_devices_may_be_tensor_parallel_groups(target: Path) -> None:
+    assert resolve(basic(target, engine_devices="0+1,2+3"), {}).plan.engine.devices == ("0+1", "2+3")
+    with pytest.raises(InvalidPlan, match=r"names '0\+'.*0\+1,2\+3 for tensor-parallel groups"):
+        resolve(basic(target, engine_devices="0+"), {})

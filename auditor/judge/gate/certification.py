@@ -82,7 +82,7 @@ def _state(figures: Figures, arm: str, *, candidate: bool) -> Gate:
 
 def _intermediate(figures: Figures, name: str, arm: str, shown: str) -> Gate:
     mine = [d for d in figures.divergences if d.arm == arm]
-    explained = all(d.cls in EXPLAINED or d.drafter_free_flip for d in mine)
+    explained = all(d.cls in EXPLAINED or d.drafter_free_flip or d.width_flip for d in mine)
     if explained and figures.pairs.get(arm):
         return gate(
             name,
@@ -95,7 +95,9 @@ def _intermediate(figures: Figures, name: str, arm: str, shown: str) -> Gate:
         "INCONCLUSIVE",
         shown,
         "SAME STATE, or every divergence explained",
-        "relaunch with --pin snapshot, so that the candidate shares the reference's tuned kernels",
+        "relaunch with --pin force: the draft's own graph was tuned apart, also with the reference's caches"
+        if figures.scene.plan.pin == "snapshot"
+        else "relaunch with --pin snapshot, so that the candidate shares the reference's tuned kernels",
     )
 
 

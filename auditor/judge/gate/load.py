@@ -85,7 +85,10 @@ def _usable(name: str, mine: dict[int, Invariance], base: dict[int, Invariance],
     for n, level in mine.items():
         problem = _problem(level) or (_problem(base[n]) if n in base else "the reference was not measured")
         if problem:
-            remedy = "give the server more room (--max-num-seqs, KV cache) or ask for lower levels"
+            remedy = (
+                "give the level more prompts (--invariance-prompts) or longer answers, or the server more "
+                "room (--max-num-seqs, KV cache), or ask for lower levels"
+            )
             return gate(name, "INCONCLUSIVE", f"at {n} in flight {problem}; {figure}", BOUND, remedy)
     return None
 
