@@ -4,7 +4,8 @@ The accuracy phase, a bare aiohttp loop (the floor) and every other client that 
 stub server the same prompts, one after the other in one run. Request wall time and concurrency are what the
 stub saw; process wall time, CPU seconds and memory are those of the client's whole process tree. Figures of
 different runs do not compare, ratios within one run do. The ideal is the delay times the rounds that the
-requests take at that level: a client that costs nothing.
+requests take at that level: a client that costs nothing. In the end all ask vLLM on the CPU (the demo's
+target), whose own gauge, read ten times a second, then tells when requests ran and how many.
 
 The other clients: `python -m venv .venvs/peers && .venvs/peers/bin/pip install -r benchmarks/peers.txt`;
 `vllm bench serve` comes from the engine environment of `make setup`.
@@ -32,6 +33,7 @@ from typing import Any
 import psutil
 
 from benchmarks.contenders import Contender, Job, contenders, write_inputs
+from benchmarks.engine import Gauge, engine
 from benchmarks.stub import NAME, TOKENS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -173,18 +175,42 @@ def measure(contender: Contender, job: Job, delay_ms: float) -> Result | str:
     )
 
 
+def measure_on_engine(contender: Contender, job: Job) -> Result | str:
+    """One run of one contender against vLLM, whose own gauge tells when requests ran and how many."""
+    log = job.folder / "output.log"
+    gauge = Gauge(job.url)
+    wall, cpu, memory, status = run_process(contender.command(contender.python, job), job.folder, log)
+    gauge.stop()
+    asked = gauge.wall_s()
+    if status or asked is None:
+        tail = log.read_text(errors="replace").strip().splitlines()[-1:] or [""]
+        return f"exit status {status}: {tail[0][:200]}"
+    return Result(
+        wall_s=asked,
+        mean=gauge.mean(job.in_flight),
+        peak=gauge.peak(),
+        process_s=wall,
+        cpu_s=cpu,
+        memory_mib=memory,
+        asked=job.requests,
+    )
+
+
 def middle(results: Sequence[Result]) -> Result:
     """The run with the median wall time."""
     ordered = sorted(results, key=lambda r: r.wall_s)
     return ordered[(len(ordered) - 1) // 2]
 
 
-def row(name: str, delay: float, job: Job, found: Result | str, floor: Result | None, load: float) -> str:
-    where = f"| {delay:g} | {job.in_flight} | {name} |"
+def row(
+    name: str, delay: float | None, job: Job, found: Result | str, floor: Result | None, load: float
+) -> str:
+    shown = "vLLM" if delay is None else f"{delay:g}"
+    where = f"| {shown} | {job.in_flight} | {name} |"
     if isinstance(found, str):
         return f"{where} {found} ||||||||| {load:.1f} |"
     ratio = f"{found.wall_s / floor.wall_s:.2f}" if floor else "—"
-    least = math.ceil(job.requests / job.in_flight) * delay / 1000
+    least = math.ceil(job.requests / job.in_flight) * (delay or 0.0) / 1000
     ideal = f"{found.wall_s / least:.2f}" if least else "—"
     share = f"{100 * found.mean / job.in_flight:.1f}%" if found.mean is not None else "—"
     peak = "—" if found.peak is None else str(found.peak)
@@ -225,6 +251,29 @@ def compare(options: argparse.Namespace, emit: Any) -> None:
                 _one_setting(present, job, delay, options.repeats, emit)
 
 
+def compare_on_engine(options: argparse.Namespace, emit: Any) -> None:
+    """Everybody once at each level against one vLLM server on the CPU."""
+    present = [
+        c
+        for c in contenders(options.peers, options.vllm)
+        if c.absent() is None and any(o in c.name for o in options.only)
+    ]
+    emit(f"\nAgainst vLLM for the CPU, {options.engine_requests} requests.\n\n{HEAD}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_inputs(folder, options.engine_requests, options.prompt_tokens, TOKENS)
+        with engine(options.vllm, folder / "tokenizer", folder / "engine.log") as url:
+            for level in options.levels:
+                job = Job(url, NAME, folder, options.engine_requests, level, options.prompt_tokens, TOKENS)
+                floor: Result | None = None
+                for contender in present:
+                    load = os.getloadavg()[0]
+                    found = measure_on_engine(contender, job)
+                    if contender.name.startswith("aiohttp") and isinstance(found, Result):
+                        floor = found
+                    emit(row(contender.name, None, job, found, floor, load))
+
+
 def _one_setting(present: Sequence[Contender], job: Job, delay: float, repeats: int, emit: Any) -> None:
     """Ours and the floor take turns `repeats` times; the others, whose start-up is long, run once."""
     floor: Result | None = None
@@ -255,7 +304,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--delays", type=float, nargs="+", default=[0, 50, 500], help="of the stub, ms")
+    parser.add_argument("--delays", type=float, nargs="*", default=[0, 50, 500], help="of the stub, ms")
     parser.add_argument("--levels", type=int, nargs="+", default=[32, 128], help="requests in flight")
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--prompt-tokens", type=int, default=200)
@@ -264,6 +313,7 @@ def main() -> None:
     )
     parser.add_argument("--peers", default=str(ROOT / ".venvs/peers/bin/python"), metavar="PYTHON")
     parser.add_argument("--vllm", default=str(ROOT / ".venvs/cpu-engine/bin/python"), metavar="PYTHON")
+    parser.add_argument("--engine-requests", type=int, default=400, help="asked of vLLM; 0: leave it out")
     parser.add_argument("--only", nargs="+", default=[""], help="contenders whose names hold one of these")
     parser.add_argument("--write", type=Path, help="also write the table here")
     options = parser.parse_args()
@@ -274,7 +324,10 @@ def main() -> None:
         lines.append(text)
 
     emit(f"{options.requests} requests of {options.prompt_tokens} prompt tokens. {machine()}.\n")
-    compare(options, emit)
+    if options.delays:
+        compare(options, emit)
+    if options.engine_requests:
+        compare_on_engine(options, emit)
     if options.write:
         options.write.write_text("\n".join(lines) + "\n")
 
