@@ -152,6 +152,7 @@ def test_an_engine_lost_while_it_scores_is_scored_by_resuming(tmp_path: Path) ->
         tmp_path,
         {"all": {}, "arms": {"ngram": [{**faults, "die_after": 12}, faults]}},
         "--gates=agreement",
+        "--controls=none",
     )
     assert ran.code == 5, ran.out
     says(ran.out, "died while it was scoring")
