@@ -91,6 +91,10 @@ class Engine(Protocol):
         `width` - 1 draft tokens does when it verifies."""
         ...
 
+    def width_of(self, launch: Launch) -> int | None:
+        """Tokens a forward pass that such a server says it takes at most; None where it does not say."""
+        ...
+
     def self_draft(self, target: str, tokens: int) -> dict[str, Any]:
         """The speculative configuration in which `target` drafts `tokens` tokens for itself."""
         ...

@@ -17,7 +17,7 @@ from auditor.engine.diary import read_diary, strip_prefix
 from auditor.engine.flags import flags_in, has_flag, value_of, without
 from auditor.engine.inspect import inspect_engine
 from auditor.errors import InvalidPlan
-from auditor.model.launch import Diary, Setting
+from auditor.model.launch import Diary, Launch, Setting
 from auditor.model.plan import Arm, AuditPlan
 
 MODULE = "vllm.entrypoints.openai.api_server"
@@ -167,6 +167,10 @@ class Vllm:
         # chunked prefill of one request with a budget of `width` tokens a step; the flag that caps long
         # prefills has no effect on a request that is alone (vLLM 0.32)
         return ("--max-num-seqs", "1", "--max-num-batched-tokens", str(width))
+
+    def width_of(self, launch: Launch) -> int | None:
+        said = (s.value for s in launch.resolved if s.name.endswith("max_num_batched_tokens"))
+        return next((int(value) for value in said if value.isdecimal()), None)
 
     def self_draft(self, target: str, tokens: int) -> dict[str, Any]:
         return {"method": "draft_model", "model": target, "num_speculative_tokens": tokens}

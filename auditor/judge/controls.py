@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
+from auditor.judge.activity import activity
+from auditor.judge.forensics import LEAST_REPRODUCED
 from auditor.judge.scene import Scene
 from auditor.judge.shares import proportion
 from auditor.model.completion import Completion, ForcedPath
@@ -32,17 +34,26 @@ class Controls:
         self._drafted = {
             answer.prompt: answer
             for phase in scene.phases("self-draft")
-            if phase.state == "done"
+            # a target that did not draft for itself says nothing of drafting
+            if phase.state == "done" and activity(phase, True).status == "ran"
             for answer in scene.evidence.answers(phase.id)
             if isinstance(answer, Completion)
         }
 
     def width_flip(self, arm: str, prompt: str, position: int, other: int) -> bool | None:
-        """Whether the control says `other` at `position` of the reference's path. None: not measured."""
-        path = self._forced.get((self._widths.get(arm, 0), prompt))
-        if path is None or path.error is not None or position > path.tokens:
+        """Whether the control says `other` at `position` of the reference's path. None: not measured, or the
+        control replaces so many of the reference's tokens elsewhere that one more is no evidence."""
+        width = self._widths.get(arm, 0)
+        path = self._forced.get((width, prompt))
+        if path is None or path.error is not None or position > path.tokens or not self._usable(width):
             return None
         return any(r.position == position and r.token == other for r in path.replaced)
+
+    def _usable(self, width: int) -> bool:
+        """Whether the control keeps enough of the reference's own tokens, by the rule of rescoring."""
+        paths = [p for (w, _), p in self._forced.items() if w == width and p.error is None]
+        tokens = sum(p.tokens for p in paths)
+        return tokens - sum(len(p.replaced) for p in paths) >= LEAST_REPRODUCED * tokens
 
     def self_draft(
         self, prompt: str, position: int, reference: Sequence[int], other: int
@@ -83,5 +94,6 @@ class Controls:
                 p_more=mcnemar_lower(len(theirs - mine), len(mine - theirs)),
                 tokens=sum(paths[p].tokens for p in usable),
                 replaced=sum(len(paths[p].replaced) for p in usable),
+                usable=self._usable(width),
                 errors=sum(path.error is not None for path in paths.values()),
             )

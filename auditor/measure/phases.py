@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 from auditor.clock import Clock
 from auditor.errors import AuditError, PortShared
 from auditor.measure.metrics import Load
-from auditor.measure.watch import SILENT_S, InFlight, StallWatch, summarise
+from auditor.measure.watch import SILENT_S, InFlight, StallWatch, sample_of, summarise
 from auditor.model.completion import Answer, Completion, Prompt, RequestFailure
 from auditor.model.counters import Restarted, delta
 from auditor.model.phase import ConcurrencySample, ConcurrencySummary, Counters, Phase, Stage
@@ -281,23 +281,13 @@ class _Run:
             load = await client.load()
             now = self.clock.now()
             watch.finished(self.last_finish_s)
-            if loaded and load is not None and load.running is not None and load.waiting is not None:
-                self._sample(
-                    ConcurrencySample(
-                        at_s=now,
-                        running=load.running,
-                        waiting=load.waiting,
-                        in_flight=min(in_flight, self.busy.count),
-                        tokens=load.tokens,
-                    )
-                )
+            sample = sample_of(load, now, min(in_flight, self.busy.count)) if loaded else None
+            if sample is not None:
+                self.samples.append(sample)
+                self.on_sample(sample)
             stalled = watch.look(now, load) if self.busy.count else None
             if stalled is not None:
                 self._stop(_End("stalled", f"the engine stalled: {stalled}"))
-
-    def _sample(self, sample: ConcurrencySample) -> None:
-        self.samples.append(sample)
-        self.on_sample(sample)
 
     def _stop(self, end: _End) -> None:
         """Ends the phase: requests in flight are given up and become failures with its reason."""

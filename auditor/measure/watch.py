@@ -118,6 +118,15 @@ class InFlight:
         return min(self._request_s / self._completions / 10, max(MIN_ADMISSION_S, 3 * token_s))
 
 
+def sample_of(load: Load | None, at_s: float, in_flight: int) -> ConcurrencySample | None:
+    """One reading as it is kept; None where the server does not say what runs and waits."""
+    if load is None or load.running is None or load.waiting is None:
+        return None
+    return ConcurrencySample(
+        at_s=at_s, running=load.running, waiting=load.waiting, in_flight=in_flight, tokens=load.tokens
+    )
+
+
 def summarise_record(
     samples: Sequence[ConcurrencySample], completions: Sequence[Completion], asked: int, clock: Clock
 ) -> ConcurrencySummary:

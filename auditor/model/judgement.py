@@ -179,7 +179,7 @@ class Divergence(Model, frozen=True, kw_only=True):
     token: verify-shape numerics, not the head. None when not scored."""
     width_flip: bool | None = None
     """True when the target without a drafter, at k + 1 tokens a forward pass, also says the other token
-    here. None when that was not measured."""
+    here. None when that was not measured, or the control is not usable (see WidthControl)."""
     self_draft: Literal["other", "reference", "third", "earlier"] | None = None
     """What the target says here when it drafts for itself: the other token, the reference's, a third, or it
     left the reference's path earlier. None when that was not measured."""
@@ -205,6 +205,8 @@ class WidthControl(Model, frozen=True, kw_only=True):
     tokens: int
     """Tokens forced over these prompts."""
     replaced: int
+    usable: bool
+    """Whether the control keeps at least 90% of the forced tokens; else its flips excuse no divergence."""
     errors: int
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Collection, Sequence
 
 from auditor.engine.registry import engine_for
-from auditor.errors import AuditError, EngineError
+from auditor.errors import EngineError, InvalidPlan
 from auditor.model.completion import Completion, Prompt
 from auditor.model.judgement import Finding
 from auditor.model.plan import Arm, Draft
@@ -50,7 +50,7 @@ async def run_controls(ctx: Context, reference: str, diverged: Collection[tuple[
 async def _optional(ctx: Context, name: str, work: Awaitable[None]) -> None:
     try:
         await work
-    except AuditError as error:
+    except (EngineError, InvalidPlan) as error:
         ctx.progress.note(f"{name}: {error}")
         if not any(f.code == "CONTROL-NOT-RUN" and f.subject == name for f in ctx.recorder.state.findings):
             ctx.recorder.event(Event(finding=_not_run(name, error)))
@@ -58,7 +58,7 @@ async def _optional(ctx: Context, name: str, work: Awaitable[None]) -> None:
         await ctx.fleet.close()
 
 
-def _not_run(name: str, error: AuditError) -> Finding:
+def _not_run(name: str, error: Exception) -> Finding:
     return Finding(
         code="CONTROL-NOT-RUN",
         severity="note",
@@ -77,10 +77,14 @@ async def _width(ctx: Context, reference: str, width: int, there: set[str]) -> N
     paths = _paths(ctx, reference, (sample | there) - have)
     if not paths:
         return
-    arm = Arm(name=f"width-{width}", role="control", extra_args=engine_for(ctx.plan).width_args(width))
+    engine = engine_for(ctx.plan)
+    arm = Arm(name=f"width-{width}", role="control", extra_args=engine.width_args(width))
     server = await ctx.fleet.launch(arm, cache_from=_caches(ctx, reference))
+    if (real := engine.width_of(server.launch)) not in (None, width):
+        raise EngineError(f"{server.launch.id} computes {real} tokens a pass", expected=str(width))
     step = ctx.progress.start(f"forcing at width {width}", len(paths))
     started, client = ctx.clock.now(), ctx.fleet.client(server)
+    failed = 0
     try:
         async with ctx.fleet.measuring(arm):
             for done, (prompt, ids) in enumerate(paths, 1):
@@ -90,6 +94,9 @@ async def _width(ctx: Context, reference: str, width: int, there: set[str]) -> N
                 ctx.recorder.event(Event(forced=forced))
                 if (death := server.death()) is not None:
                     raise EngineError(f"{server.launch.id} died: {death}")
+                failed += forced.error is not None
+                if failed == len(paths):
+                    raise EngineError(f"{server.launch.id} scored no path: {forced.error}")
                 step.update(done, 1)
     finally:
         step.finish()
@@ -111,6 +118,8 @@ def _paths(ctx: Context, reference: str, wanted: set[str]) -> list[tuple[Prompt,
 
 async def _self_draft(ctx: Context, reference: str, tokens: int, there: set[str]) -> None:
     """The prompts in `there` on the target with itself as the draft model."""
+    if any(p.stage == "self-draft" and p.state == "done" for p in ctx.recorder.state.phases.values()):
+        return
     config = engine_for(ctx.plan).self_draft(ctx.plan.target, tokens)
     draft = Draft(
         name=SELF_DRAFT,
@@ -120,9 +129,6 @@ async def _self_draft(ctx: Context, reference: str, tokens: int, there: set[str]
     )
     arm = Arm(name=SELF_DRAFT, role="candidate", draft=draft)
     prompts = [p for p in ctx.prompts if p.id in there]
-    finished = any(p.stage == "self-draft" and p.state == "done" for p in ctx.recorder.state.phases.values())
-    if finished:
-        return
     server = await ctx.fleet.launch(arm, cache_from=_caches(ctx, reference))
     async with ctx.fleet.measuring(arm):
         await ctx.measure(stages.self_draft(server.launch.id, arm.name, prompts), server)

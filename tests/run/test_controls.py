@@ -47,16 +47,14 @@ def test_ties_that_the_width_control_shows_as_well_are_the_engine_s(capsys: Capt
     assert not any("speculative" in word for word in argv)
 
 
-def test_an_unexplained_token_that_the_control_says_as_well_is_not_the_head_s(
-    capsys: Capture, tmp_path: Path
-) -> None:
+def test_a_control_that_replaces_everything_excuses_nothing(capsys: Capture, tmp_path: Path) -> None:
     wide = {"diverge": {"at": 3, "share": 0.9, "margin": 4.0, "reproduces": False}}
     arms = {"ngram": wide, "width-4": {"state": "B", "flip_rate": 1.0}}
     ran = run_audit(capsys, tmp_path, {**HONEST, "arms": arms})
-    found = ran.record.judgement.divergences
-    assert {d.cls for d in found} == {"unexplained"}
-    assert {d.width_flip for d in found} == {True}
-    assert ran.gate("agreement/ngram") == "PASS"
+    (control,) = ran.record.judgement.width_controls
+    assert not control.usable
+    assert {(d.cls, d.width_flip) for d in ran.record.judgement.divergences} == {("unexplained", None)}
+    assert ran.gate("agreement/ngram") == "FAIL"
 
 
 def test_the_target_drafts_for_itself_where_that_is_asked_for(capsys: Capture, tmp_path: Path) -> None:

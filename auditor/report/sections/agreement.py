@@ -246,6 +246,7 @@ def _width_controls(rows: Sequence[WidthControl]) -> Table:
             "Only the control",
             "Arm more often",
             "Tokens replaced",
+            "Its flips are evidence",
         ),
         tuple(
             (
@@ -257,6 +258,7 @@ def _width_controls(rows: Sequence[WidthControl]) -> Table:
                 numbers.integer(w.control_only),
                 "p " + numbers.p_value(w.p_more, 0.01),
                 numbers.of(w.replaced, w.tokens) + (f", {w.errors:,} paths failed" if w.errors else ""),
+                Cell("yes", "good") if w.usable else Cell("no, over 10% replaced", "warn"),
             )
             for w in rows
         ),
