@@ -115,7 +115,15 @@ def family() -> list[str]:
     return found
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def nothing_is_left_behind() -> Iterator[None]:
     yield
     assert family() == []
+
+
+@pytest.fixture(autouse=True)
+def nothing_new_is_left_behind() -> Iterator[None]:
+    """Beside the servers that a module's tests share."""
+    before = family()
+    yield
+    assert set(family()) <= set(before)
