@@ -248,15 +248,18 @@ def _index_prompts(path: Path) -> tuple[array[int], dict[str, array[int]]]:
 def _index_answers(path: Path) -> dict[str, array[int]]:
     index: dict[str, array[int]] = {}
     failures: dict[tuple[str, str, int], int] = {}
+    superseded: dict[str, set[int]] = {}
     decoder = msgspec.json.Decoder(_Head)
     for number, (offset, line) in enumerate(read_lines(path), 1):
         head = decode_line(line, decoder, path.name, number)
         offsets = index.setdefault(head.phase, array("Q"))
         if failures or head.kind == "failure":
             key = (head.phase, head.prompt, head.repeat)
-            if (superseded := failures.pop(key, None)) is not None:
-                offsets.remove(superseded)
+            if (earlier := failures.pop(key, None)) is not None:
+                superseded.setdefault(head.phase, set()).add(earlier)
             if head.kind == "failure":
                 failures[key] = offset
         offsets.append(offset)
+    for phase, gone in superseded.items():
+        index[phase] = array("Q", (offset for offset in index[phase] if offset not in gone))
     return index

@@ -80,7 +80,7 @@ def serving(
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     env = os.environ | CPU_ENV | {
-        # what a model class supports, which vLLM imports itself once more to find out, is kept for the next one
+        # what a model class supports, which vLLM finds out by importing itself once more, is kept
         "VLLM_CACHE_ROOT": str(folder.parent / "vllm"), "TRITON_CACHE_DIR": str(folder / "triton"),
         "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
         # the worker inside the engine's process: a quarter less to import (auditor/plan/presets.toml)

@@ -46,7 +46,6 @@ def fuzz(examples: int, **strategies: st.SearchStrategy[Any]) -> Callable[[Calla
         def test(count: int) -> None:
             limits = settings(
                 max_examples=count,
-                deadline=None,
                 derandomize=count != examples,
                 database=None,
                 suppress_health_check=list(HealthCheck),

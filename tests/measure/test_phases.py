@@ -55,7 +55,7 @@ def engine(**options: Any) -> Engine:
     return Engine(ManualClock(), **options)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(n=st.integers(0, 12), concurrency=st.integers(1, 6), done=st.sets(st.integers(0, 11)))
 def test_each_item_once_and_exactly_n_in_flight(n: int, concurrency: int, done: set[int]) -> None:
     server = engine()

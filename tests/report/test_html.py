@@ -9,7 +9,7 @@ from functools import cache
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -172,7 +172,7 @@ HOSTILE = st.text(
 )
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=12)
 @given(HOSTILE)
 def test_any_name_can_be_hostile(name: str) -> None:
     """Names of arms, corpora and prompts, reasons, log lines, settings: wherever a string can come from."""

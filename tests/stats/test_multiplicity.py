@@ -16,7 +16,7 @@ P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(
 
 
 @given(P_VALUES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_holm_equals_statsmodels(p_values: dict[str, float]) -> None:
     rows = holm(p_values)
     expected = multipletests(list(p_values.values()), 0.05, "holm")[1]
@@ -28,7 +28,6 @@ def test_holm_equals_statsmodels(p_values: dict[str, float]) -> None:
 
 
 @given(P_VALUES)
-@settings(deadline=None)
 def test_a_gate_passes_only_if_every_test_does(p_values: dict[str, float]) -> None:
     gate = intersection_union(p_values)
     assert gate.p == max(p_values.values())

@@ -59,7 +59,7 @@ def test_the_one_sided_mcnemar_by_hand() -> None:
 
 
 @given(tables(), MARGINS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_exchanging_the_arms_mirrors_every_figure(table: PairedTable, margin: float) -> None:
     b, c, n = table.candidate_only, table.reference_only, table.n
     low, high = paired.score_interval(b, c, n, 0.9)
@@ -76,7 +76,7 @@ def test_exchanging_the_arms_mirrors_every_figure(table: PairedTable, margin: fl
 
 
 @given(tables(), st.sampled_from((0.8, 0.9, 0.95, 0.99)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_intervals_contain_the_estimate_and_stay_within_one(table: PairedTable, confidence: float) -> None:
     b, c, n = table.candidate_only, table.reference_only, table.n
     for interval in (
@@ -89,7 +89,7 @@ def test_intervals_contain_the_estimate_and_stay_within_one(table: PairedTable, 
 
 
 @given(tables(), MARGINS, st.sampled_from((0.01, 0.05, 0.1)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_p_value_and_interval_agree(table: PairedTable, margin: float, alpha: float) -> None:
     b, c, n = table.candidate_only, table.reference_only, table.n
     lower, upper = paired.score_interval(b, c, n, 1 - 2 * alpha)
@@ -101,7 +101,7 @@ def test_p_value_and_interval_agree(table: PairedTable, margin: float, alpha: fl
 
 
 @given(tables(), st.floats(-0.999, 0.999))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_statistic_rises_with_b_and_falls_with_c(table: PairedTable, delta0: float) -> None:
     b, c, n = table.candidate_only, table.reference_only, table.n
     here = paired.score_statistic(b, c, n, delta0)
@@ -113,7 +113,7 @@ def test_the_statistic_rises_with_b_and_falls_with_c(table: PairedTable, delta0:
 
 
 @given(tables(largest=60), MARGINS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_an_assessment_has_no_nan_and_no_impossible_probability(table: PairedTable, margin: float) -> None:
     result = assess(table, margin)
     assert finite(astuple(result))
@@ -125,7 +125,7 @@ def test_an_assessment_has_no_nan_and_no_impossible_probability(table: PairedTab
 
 
 @given(st.integers(1, 40), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_exact_p_falls_as_the_candidate_gains_an_item(n: int, data: st.DataObject) -> None:
     b = data.draw(st.integers(0, n - 1))
     c = data.draw(st.integers(0, n - 1 - b))

@@ -77,7 +77,7 @@ def test_power_equals_full_enumeration(n: int, margin: float, discordance: float
     st.floats(0, 1),
     st.floats(-1, 1),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_power_is_a_probability_and_symmetric(
     n: int, margin: float, discordance: float, share: float
 ) -> None:

@@ -22,7 +22,7 @@ METHODS = (
 
 
 @given(PAIRS, st.sampled_from((0.8, 0.95, 0.999)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_interval_contains_the_estimate_and_mirrors(pair: tuple[int, int], confidence: float) -> None:
     k, n = pair
     for method in METHODS:
@@ -35,7 +35,7 @@ def test_every_interval_contains_the_estimate_and_mirrors(pair: tuple[int, int],
 
 
 @given(PAIRS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_confidence_sequence_is_wider_than_clopper_pearson(pair: tuple[int, int]) -> None:
     fixed, any_time = proportions.clopper_pearson(*pair), proportions.confidence_sequence(*pair)
     assert any_time.lower <= fixed.lower + 1e-12
@@ -43,7 +43,7 @@ def test_the_confidence_sequence_is_wider_than_clopper_pearson(pair: tuple[int, 
 
 
 @given(PAIRS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_bounds_rise_with_the_successes(pair: tuple[int, int]) -> None:
     k, n = pair
     if k < n:

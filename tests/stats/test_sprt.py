@@ -97,7 +97,7 @@ def test_simulation_agrees() -> None:
     st.floats(0.001, 0.2),
     st.integers(1, 80),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_error_rates_stay_within_walds_bounds(
     p0: float, step: float, alpha: float, beta: float, truncate: int
 ) -> None:

@@ -24,7 +24,7 @@ SIX_MP = Observations(
 
 
 @given(DATA)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_curve_equals_statsmodels(data: Observations) -> None:
     points = survival.kaplan_meier(data)
     if not points:
@@ -41,7 +41,7 @@ def test_curve_equals_statsmodels(data: Observations) -> None:
 
 
 @given(DATA)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_curve_falls_and_lies_in_its_interval(data: Observations) -> None:
     previous = 1.0
     for point in survival.kaplan_meier(data):
@@ -58,7 +58,7 @@ def test_log_log_interval_of_the_published_data() -> None:
 
 
 @given(DATA, st.integers(1, 600))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_restricted_mean_is_the_area_under_the_curve(data: Observations, horizon: int) -> None:
     tau = min(horizon, max(data.times))
     points = survival.kaplan_meier(data)
@@ -91,7 +91,7 @@ def test_no_divergence_is_the_whole_horizon() -> None:
 
 
 @given(DATA)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_bins_partition_the_divergences_and_the_tokens(data: Observations) -> None:
     bins = survival.binned_hazard(data)
     assert [(b.first, b.last) for b in bins] == [(1, 1), (2, 16), (17, 64), (65, 256), (257, None)]
@@ -108,7 +108,7 @@ def test_bin_edges_belong_to_their_bins() -> None:
 
 
 @given(st.integers(0, 200), st.floats(1, 1e6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_garwood_inverts_the_poisson_tails(events: int, exposure: float) -> None:
     lower, upper = survival.garwood(events, exposure)
     assert lower <= events / exposure <= upper

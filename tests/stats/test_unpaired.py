@@ -35,7 +35,7 @@ COUNTS = st.tuples(st.integers(1, 400), st.integers(1, 400)).flatmap(
 
 
 @given(COUNTS, st.sampled_from((-0.2, -0.05, 0.05, 0.3)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_restricted_proportions_maximise_the_likelihood(
     counts: tuple[int, int, int, int], delta: float
 ) -> None:
@@ -53,7 +53,7 @@ def test_restricted_proportions_maximise_the_likelihood(
 
 
 @given(COUNTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_arms_exchanged(counts: tuple[int, int, int, int]) -> None:
     x1, n1, x2, n2 = counts
     one = unpaired.farrington_manning_tost(x1, n1, x2, n2)
