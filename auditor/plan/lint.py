@@ -6,6 +6,7 @@ Errors cannot succeed and stop the plan; warnings go into the record with their 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -26,6 +27,8 @@ _LEAKS = {
     "min_p": 0.0,
 }
 """Fields of generation_config.json that engines apply to requests which leave them out: neutral values."""
+_MTP_LAYERS = re.compile(r"nextn|mtp|n_predict", re.I)
+"""Fields of config.json that count a target's own prediction layers: names differ by family of models."""
 
 
 def lint_draft(
@@ -45,6 +48,24 @@ def lint_draft(
             *_tokenizer(draft, folder, target_folder),
             *_dtype(draft, config, target),
         ]
+    )
+
+
+def lint_native(draft: Draft, target: Config) -> tuple[Finding, ...]:
+    """A draft without a folder of its own is the target's multi-token prediction layer: does it name one?"""
+    named = {k: v for k, v in {**target, **text_config(target)}.items() if _MTP_LAYERS.search(k)}
+    if any(named.values()):
+        return ()
+    shown = ", ".join(f"{k} {v}" for k, v in named.items())
+    return (
+        finding(
+            "DRAFT-NO-MTP-LAYER",
+            "warning",
+            f"the target's config.json has {shown or 'no field for multi-token prediction layers'}",
+            "a target with such a layer, for example num_nextn_predict_layers 1",
+            "serve the checkpoint that has the layer, or name another draft",
+            draft.name,
+        ),
     )
 
 

@@ -40,6 +40,8 @@ def prepare(plan: AuditPlan) -> BuiltPrompts:
             draft_folder = model_folder(arm.draft.path)
             findings += lint.lint_draft(arm.draft, draft_folder, config, folder, length)
             folders[f"draft:{arm.name}"] = draft_folder
+        elif arm.draft is not None and arm.draft.method == "mtp":
+            findings += lint.lint_native(arm.draft, config)
         if arm.target is not None:
             folders[f"target:{arm.name}"] = model_folder(arm.target)
     lint.refuse_errors(tuple(findings))

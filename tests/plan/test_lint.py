@@ -10,8 +10,9 @@ import pytest
 
 from auditor.errors import InvalidPlan
 from auditor.model.judgement import Finding
+from auditor.model.plan import Draft
 from auditor.plan.drafts import parse_draft
-from auditor.plan.lint import lint_arms, lint_draft, lint_generation_config, refuse_errors
+from auditor.plan.lint import lint_arms, lint_draft, lint_generation_config, lint_native, refuse_errors
 from auditor.plan.safetensors import BadHeader, read_headers, read_integers
 from tests.plan import support
 
@@ -58,6 +59,21 @@ def test_c7_a_draft_with_fewer_positions_than_are_served(tmp_path: Path) -> None
     assert "--max-model-len 2048" in found["DRAFT-POSITIONS"].remedy
     assert "DRAFT-POSITIONS" not in findings(tmp_path, head, served=2048)
     assert "DRAFT-POSITIONS" not in findings(tmp_path, head, served=None)
+
+
+@pytest.mark.parametrize(
+    ("config", "seen"),
+    [
+        ({}, "no field for multi-token prediction layers"),
+        ({"num_nextn_predict_layers": 0}, "num_nextn_predict_layers 0"),
+        ({"num_nextn_predict_layers": 1}, None),
+        ({"text_config": {"mtp_num_hidden_layers": 1}}, None),
+    ],
+)
+def test_mtp_needs_a_layer_of_the_target(config: dict[str, Any], seen: str | None) -> None:
+    found = lint_native(Draft(name="mtp", method="mtp"), config)
+    assert [f.code for f in found] == ([] if seen is None else ["DRAFT-NO-MTP-LAYER"])
+    assert all(seen is not None and seen in f.seen and f.severity == "warning" for f in found)
 
 
 @pytest.mark.parametrize(("layers", "bad"), [(4, True), (6, True), (7, False), (32, False)])
