@@ -70,9 +70,15 @@ socket.socket.bind = bind
 
 @contextmanager
 def serving(
-    folder: Path, target: Path, *args: str, name: str = "target", port: int = 0, shared: bool = False
+    folder: Path,
+    target: Path,
+    *args: str,
+    name: str = "target",
+    port: int = 0,
+    shared: bool = False,
+    telling: bool = False,
 ) -> Iterator[Served]:
-    """A server as somebody else would run it: no nonce, no /server_info.
+    """A server as somebody else would run it: no nonce, and no /server_info unless it is `telling`.
 
     `shared`: its port may be bound by another server as well (SO_REUSEPORT), as vLLM itself does where it
     runs more than one API process.
@@ -84,7 +90,7 @@ def serving(
         "VLLM_CACHE_ROOT": str(folder.parent / "vllm"), "TRITON_CACHE_DIR": str(folder / "triton"),
         "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
         # the worker inside the engine's process: a quarter less to import (auditor/plan/presets.toml)
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_SERVER_DEV_MODE": str(int(telling)),
     }  # fmt: skip
     command = [
         str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model", str(target),

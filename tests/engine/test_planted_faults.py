@@ -201,9 +201,10 @@ def test_float32_against_bfloat16_of_the_same_weights_is_near_ties_not_a_bug(tmp
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "equivalence-auditor"
     weights = smollm2(str(PYTHON), cache)
     with ExitStack() as stack:
-        plain = stack.enter_context(serving(tmp_path / "plain", weights))
+        # where the served dtype is not told, a margin of one step of it stays unknown
+        plain = stack.enter_context(serving(tmp_path / "plain", weights, telling=True))
         wide = stack.enter_context(
-            serving(tmp_path / "float32", weights, "--dtype", "float32", SPECULATE, NGRAM)
+            serving(tmp_path / "wide", weights, "--dtype", "float32", SPECULATE, NGRAM, telling=True)
         )
         ready(plain, wide)
         # not certified: launches of two dtypes may well count as two states, which ends the comparison
