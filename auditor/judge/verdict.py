@@ -72,7 +72,7 @@ def _limits(figures: Figures, gates: Sequence[Gate]) -> Iterator[str]:
         if launch.state == "attached":
             what = ", ".join(launch.unverified) or "its configuration"
             yield f"{launch.arm} was started by somebody else: {what} could not be verified."
-    if plan.pin != "none":
+    if plan.pin != "none" and not plan.attached:
         yield f"Launches were pinned ({plan.pin}): stock launches may be in other states."
     if not any(a.draft for a in plan.arms):
         yield "No arm speculates."

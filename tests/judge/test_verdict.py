@@ -356,8 +356,12 @@ def test_attached_servers_are_unverified() -> None:
         msgspec.structs.replace(x, state="attached", unverified=("command line", "environment"))
         for x in build.evidence.launches
     ]
+    plan = build.evidence.plan
+    arms = tuple(msgspec.structs.replace(a, url="http://127.0.0.1:1") for a in plan.arms)
+    build.evidence.plan = msgspec.structs.replace(plan, arms=arms)
     limits = judge(build.evidence).verdict.limits
     assert any("command line, environment could not be verified" in x for x in limits)
+    assert not any("pinned" in x for x in limits), "the auditor pinned nothing there"
 
 
 def test_answers_are_read_a_bounded_number_of_times() -> None:

@@ -28,7 +28,7 @@ def asked(plan: AuditPlan) -> tuple[tuple[str, Value], ...]:
     items: list[tuple[str, Value]] = [("Target", f"{plan.target} ({plan.target_kind})")]
     items += [(f"Arm {arm.name}", _arm(arm)) for arm in plan.arms if _arm(arm) != arm.name]
     items.append(("Engine", "attached servers" if plan.attached else " ".join((engine.kind, *engine.args))))
-    items.append(("Pinning", plan.pin))
+    items.append(("Pinning", "somebody else's servers" if plan.attached else plan.pin))
     c = plan.certification
     items.append(
         (
