@@ -119,7 +119,7 @@ def _flags(
     python: str, env: Mapping[str, str], module: str, found: Mapping[str, str]
 ) -> frozenset[str] | None:
     identity = hashlib.sha256(repr((os.path.abspath(python), module, sorted(found.items()))).encode())
-    kept = _cache_folder() / f"flags-{identity.hexdigest()[:24]}.json"
+    kept = cache_folder() / f"flags-{identity.hexdigest()[:24]}.json"
     if (remembered := kept_flags(kept)) is not None:
         return remembered
     started = time.monotonic()
@@ -156,6 +156,7 @@ def _ask_help(python: str, env: Mapping[str, str], module: str) -> frozenset[str
     return None
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Where the auditor keeps what it asked an engine, between runs of the same user."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "equivalence-auditor"

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 import psutil
 
-from auditor.engine import pins
+from auditor.engine import model_infos, pins
 from auditor.engine.base import Command, Engine, EngineInfo, LaunchRequest, Server
 from auditor.engine.ports import LOOPBACK, answers, free_port, refuse_answers
 from auditor.engine.process import EngineProcess, read_environ
@@ -79,7 +79,7 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-async def start(request: LaunchRequest) -> Server:
+async def start(request: LaunchRequest) -> LaunchedServer:
     """Starts a server and returns it when it has served its canary. `request.on_change` gets every state.
 
     A start that failed for a passing reason (a port race inside the engine; memory profiled while another
@@ -91,6 +91,15 @@ async def start(request: LaunchRequest) -> Server:
     request.folder.mkdir(parents=True, exist_ok=True)
     if request.cache_from is not None and request.cache_from.resolve() != request.folder.resolve():
         await asyncio.to_thread(pins.copy_caches, request.cache_from, request.folder)
+    model_infos.bring(info, request.folder)
+    server = await _start(engine, info, request)
+    model_infos.keep(
+        info, request.folder
+    )  # a few small files, and no moment at which the server could be lost
+    return server
+
+
+async def _start(engine: Engine, info: EngineInfo, request: LaunchRequest) -> LaunchedServer:
     first = _Attempt(engine, info, request, earlier=None)
     try:
         return await first.run()

@@ -15,22 +15,19 @@ MEMORY_SHARE = 0.9
 
 class Slots:
     """Room on one device for so many servers at work. Taken all at once or not at all, so that two who
-    want more than is free cannot block each other, and in the order asked: who wants all is not passed over
-    by those who want one."""
+    want more than is free cannot block each other."""
 
     def __init__(self, count: int) -> None:
         self.count = self._free = count
-        self._turn = asyncio.Lock()
         self._released = asyncio.Event()
 
     @asynccontextmanager
     async def take(self, count: int) -> AsyncIterator[None]:
         """Hold `count` slots (at most all); waits until so many are free."""
         count = min(count, self.count)
-        async with self._turn:
-            while self._free < count:
-                await self._released.wait()
-            self._free -= count
+        while self._free < count:
+            await self._released.wait()
+        self._free -= count
         try:
             yield
         finally:
@@ -58,11 +55,12 @@ class Placement:
 
         On an accelerator a start takes the device as measuring does: two servers that profile its memory at
         once can both fail, and a load beside an autotuner changes what it picks. Where the size of the cache
-        is given, and on a CPU that several may measure on, there is nothing to profile and nothing to tune.
+        is given there is nothing to profile.
         """
-        given = any(a.startswith("--kv-cache-memory-bytes") for a in plan.engine.args)
+        if any(a.startswith("--kv-cache-memory-bytes") for a in plan.engine.args):
+            return Slots(len(plan.arms))
         slots = self._slots[device]
-        return Slots(len(plan.arms)) if given or slots.count > 1 else slots
+        return Slots(slots.count) if slots.count > 1 else slots
 
     def device(self, arm: Arm) -> str:
         """A server of no arm (a control of stage 5) runs when no other does, on the first device."""

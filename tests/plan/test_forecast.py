@@ -112,7 +112,7 @@ def test_audit_plan_as_json(target: Path, capsys: pytest.CaptureFixture[str]) ->
     assert document["plan"]["name"] == "demo"
     assert document["forecast"]["accuracy"]["n"] == 1319
     assert document["seconds_at_most"] > 0
-    assert {"option": "pin", "value": "none", "source": "preset demo"} in document["origins"]
+    assert {"option": "pin", "value": "snapshot", "source": "default"} in document["origins"]
 
 
 @pytest.mark.parametrize(
