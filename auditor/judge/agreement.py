@@ -98,18 +98,24 @@ def divergences(
     found = []
     scored = 0
     for pair in pairs:
+        caps = _caps(scene, pair)
         for one, two in _in_full(pair, answers):
-            cap = _caps(scene, pair.corpus).get(one.prompt)
+            cap = caps.get(one.prompt)
             entry = _divergence(pair, one, two, cap, forensics, controls, within=scored < forensics.limit)
             scored += _scorable(one, two, entry.position)
             found.append(entry)
     return found
 
 
-def _caps(scene: Scene, corpus: str) -> dict[str, int]:
+def _caps(scene: Scene, pair: ArmAgreement) -> dict[str, int]:
+    """Most tokens that the differing prompts may be answered with."""
+    wanted = {prompt for prompt, _ in pair.differing}
+    if not wanted:
+        return {}
     use = scene.plan.agreement.corpora if scene.plan.agreement else ()
-    caps = {u.name: u.max_tokens for u in use}
-    return {p.id: min(p.max_tokens, caps.get(corpus, p.max_tokens)) for p in scene.evidence.prompts(corpus)}
+    cap = {u.name: u.max_tokens for u in use}.get(pair.corpus)
+    found = (p for p in scene.evidence.prompts(pair.corpus) if p.id in wanted)
+    return {p.id: p.max_tokens if cap is None else min(p.max_tokens, cap) for p in found}
 
 
 def _in_full(pair: ArmAgreement, answers: Answers) -> Iterator[tuple[Completion, Completion]]:

@@ -67,8 +67,10 @@ class MemoryEvidence:
         self.all_prompts: list[Prompt] = []
         self.by_phase: dict[str, list[Answer]] = {}
         self.reads = 0
+        self.prompt_reads = 0
 
     def prompts(self, corpus: str | None = None) -> Sequence[Prompt]:
+        self.prompt_reads += 1
         return [p for p in self.all_prompts if corpus is None or p.corpus == corpus]
 
     def answers(self, phase: str) -> Iterator[Answer]:

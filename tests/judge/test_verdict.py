@@ -370,6 +370,15 @@ def test_answers_are_read_a_bounded_number_of_times() -> None:
     assert build.evidence.reads <= 2 * len(build.evidence.phases)
 
 
+def test_prompts_are_read_once_however_many_diverge() -> None:
+    def reads(many: int) -> int:
+        build = honest_audit(batch1={f"code/{i}": differing(IDS, 5) for i in range(many)})
+        assert len(judge(build.evidence).divergences) == many
+        return build.evidence.prompt_reads
+
+    assert reads(8) == reads(1)
+
+
 def test_a_restart_for_rescoring_counts_as_its_launch() -> None:
     build = honest_audit(batch1={"code/1": differing(IDS, 5)})
     build.evidence.scores = []
