@@ -144,6 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     options = parser.parse_args()
+    WORK.mkdir(parents=True, exist_ok=True)
     rows = [json.loads(line) for line in (CORPUS / "test.jsonl").read_text().splitlines()]
     tokenizer = load_tokenizer(DEMO / "target")
     prompts = [encoding.ids for encoding in tokenizer.encode_batch([prompt(row["question"]) for row in rows])]
