@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
-from auditor.judge.grading import Grade, grade
+from auditor.judge.grading import AnswerStatus, grade
 from auditor.judge.shares import as_interval
 from auditor.model.completion import Completion
 from auditor.model.judgement import AccuracyTest, ArmAccuracy
@@ -23,12 +24,20 @@ EXTRACTOR_GAP = 0.1
 """Difference between strict and flexible accuracy above which the extractor decides the figure."""
 
 
+class Mark(NamedTuple):
+    """What a grade says by the three rules, without what was extracted: few exist, however many answers."""
+
+    status: AnswerStatus
+    flexible_correct: bool
+    vllm_correct: bool
+
+
 class Graded(msgspec.Struct, frozen=True, kw_only=True):
     """One arm's graded answers. A planned problem without an entry in `grades` has no answer."""
 
     arm: str
     phase: Phase
-    grades: Mapping[str, Grade]
+    grades: Mapping[str, Mark]
     prompts: tuple[str, ...]
     """Planned problems."""
 
@@ -36,15 +45,21 @@ class Graded(msgspec.Struct, frozen=True, kw_only=True):
 def grade_phase(evidence: Evidence, phase: Phase) -> Graded:
     """Grades the completions of one accuracy phase as they stream by; texts are not kept."""
     assert phase.corpus is not None
-    golds = {p.id: p.gold for p in evidence.prompts(phase.corpus)}
-    grades: dict[str, Grade] = {}
+    golds = {p.id: (p.id, p.gold) for p in evidence.prompts(phase.corpus)}
+    whole = len(golds) == phase.planned
+    grades: dict[str, Mark] = {}
+    marks: dict[Mark, Mark] = {}
     seen: dict[str, None] = {}
     for answer in evidence.answers(phase.id):
-        seen[answer.prompt] = None
-        gold = golds.get(answer.prompt)
+        # the id as the prompts have it: one string for both
+        prompt, gold = golds.get(answer.prompt, (answer.prompt, None))
+        if not whole:
+            seen[prompt] = None
         if isinstance(answer, Completion) and gold is not None:
-            grades[answer.prompt] = grade(answer.text, gold, finish_reason=answer.finish_reason)
-    planned = tuple(golds) if len(golds) == phase.planned else tuple(seen)
+            found = grade(answer.text, gold, finish_reason=answer.finish_reason)
+            mark = Mark(found.status, found.flexible_correct, found.vllm_correct)
+            grades[prompt] = marks.setdefault(mark, mark)
+    planned = tuple(golds) if whole else tuple(seen)
     return Graded(arm=phase.arm, phase=phase, grades=grades, prompts=planned)
 
 
@@ -107,7 +122,7 @@ def pair(reference: Graded, other: Graded) -> tuple[PairedTable, MissingAnswers]
     return table, missing
 
 
-def _right(found: Grade | None) -> bool | None:
+def _right(found: Mark | None) -> bool | None:
     return None if found is None or found.status == "error" else found.status == "correct"
 
 
