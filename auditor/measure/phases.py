@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -40,17 +39,28 @@ GRACE_S = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseSpec:
-    """What one phase does. `prompts` are (prompt, repeat), in the order in which they are sent."""
+    """What one phase does: `prompts` in their order, `rounds` times. They may stay on disk: each is read when
+    it is sent."""
 
     id: str
     stage: Stage
     launch: str
     arm: str
-    prompts: tuple[tuple[Prompt, int], ...]
+    prompts: Sequence[Prompt]
+    rounds: int = 1
     corpus: str | None = None
     concurrency: int = 1
     pass_no: int = 1
     logprobs: int | None = None
+
+    @property
+    def planned(self) -> int:
+        """Requests of the phase."""
+        return self.rounds * len(self.prompts)
+
+    def items(self) -> Iterator[tuple[Prompt, int]]:
+        """(prompt, repeat) of every request, in the order in which they are sent."""
+        return ((prompt, repeat) for repeat in range(self.rounds) for prompt in self.prompts)
 
 
 class Requester(Protocol):
@@ -134,7 +144,7 @@ class _Run:
         self.spec, self.sink, self.clock = spec, sink, clock
         self.client_factory, self.alive = client_factory, alive
         self.report, self.on_sample = progress, on_sample
-        self.todo: deque[tuple[Prompt, int]] = deque()
+        self.todo = spec.items()
         self.busy = InFlight(clock)
         self.samples: list[ConcurrencySample] = []
         self.end: _End | None = None
@@ -145,16 +155,18 @@ class _Run:
 
     async def phase(self, done: frozenset[tuple[str, int]]) -> Phase:
         spec = self.spec
-        self.todo.extend(item for item in spec.prompts if (item[0].id, item[1]) not in done)
-        self.answered = len(spec.prompts) - len(self.todo)
-        note = _resume_note(self.answered, len(spec.prompts))
+        if done:
+            self.todo = ((prompt, n) for prompt, n in spec.items() if (prompt.id, n) not in done)
+            self.answered = sum((prompt.id, n) in done for prompt, n in spec.items())
+        left = spec.planned - self.answered
+        note = _resume_note(self.answered, spec.planned)
         started = self.clock.now()
         observer = self.client_factory()
         try:
-            before = await observer.counters() if self.todo else None
+            before = await observer.counters() if left else None
             self._write(started, "running", note, before)
             try:
-                await self._work(observer)
+                await self._work(observer, min(spec.concurrency, left))
                 after = await observer.counters() if before is not None and self.end is None else None
             except BaseException as error:
                 # the first error is the one to tell; a record that cannot be written fails again here
@@ -172,11 +184,10 @@ class _Run:
             )
         return phase
 
-    async def _work(self, observer: Requester) -> None:
-        """Workers and the observer until nothing is left to do; leaves no task behind."""
-        if not self.todo:
+    async def _work(self, observer: Requester, crew: int) -> None:
+        """`crew` workers and the observer until nothing is left to do; leaves no task behind."""
+        if not crew:
             return
-        crew = min(self.spec.concurrency, len(self.todo))
         limit_s = min(SILENT_S, observer.timeout_s)
         workers = [asyncio.create_task(self._worker()) for _ in range(crew)]
         watchers = [
@@ -206,8 +217,8 @@ class _Run:
         me = asyncio.current_task()
         assert me is not None
         try:
-            while self.todo and self.end is None:
-                prompt, repeat = self.todo.popleft()
+            while self.end is None and (item := next(self.todo, None)) is not None:
+                prompt, repeat = item
                 started = self.busy.enter()
                 self.asking.add(me)
                 try:
@@ -313,8 +324,7 @@ class _Run:
         """
         if self.end is None or self.end.answer == FOREIGN:
             return
-        while self.todo:
-            prompt, repeat = self.todo.popleft()
+        for prompt, repeat in self.todo:
             self._record(self._failure(prompt, repeat, self.clock.now()))
 
     def _record(self, answer: Answer) -> None:
@@ -322,7 +332,7 @@ class _Run:
         self.answered += 1
         if isinstance(answer, Completion):
             self.busy.completed(answer.ended_s - answer.started_s, len(answer.token_ids))
-        self.report(self.answered, len(self.spec.prompts), self.busy.count, self.busy.tokens)
+        self.report(self.answered, self.spec.planned, self.busy.count, self.busy.tokens)
 
     def _concurrency(self) -> ConcurrencySummary:
         return summarise(self.samples, self.spec.concurrency, self.busy.sent_s, self.busy.admission_s())
@@ -361,7 +371,7 @@ class _Run:
             corpus=spec.corpus,
             concurrency=spec.concurrency,
             pass_no=spec.pass_no,
-            planned=len(spec.prompts),
+            planned=spec.planned,
             state=state,
             reason=reason,
             started_s=started,

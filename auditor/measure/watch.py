@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import statistics
+from array import array
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -82,7 +83,7 @@ class InFlight:
         self.tokens = 0
         self.busy_s = 0.0
         """Time with at least one request in flight."""
-        self.sent_s: list[float] = []
+        self.sent_s: array[float] = array("d")
 
     def enter(self) -> float:
         """A request is sent. Returns when."""

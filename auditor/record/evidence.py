@@ -9,7 +9,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Generic, Literal, TypeVar, overload
+from typing import IO, Literal, TypeVar
 
 import msgspec
 
@@ -21,12 +21,12 @@ from auditor.model.launch import Fingerprint, Launch
 from auditor.model.phase import Phase
 from auditor.model.plan import AuditPlan
 from auditor.model.record import AuditRecord
+from auditor.record.lazy import FrozenPrompts, LazyLines
 from auditor.record.lines import read_lines
 from auditor.record.state import UNREADABLE, JournalState, decode_line, fold_journal
 
 Status = Literal["running", "complete", "interrupted", "error"]
 T = TypeVar("T")
-_BUFFER = 1 << 18
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -38,52 +38,10 @@ class _Head(msgspec.Struct, frozen=True):
     repeat: int = 0
 
 
-class _PromptHead(msgspec.Struct, frozen=True):
-    corpus: str
-
-
-class LazyLines(Sequence[T], Generic[T]):
-    """Lines of one file at known offsets, decoded each time they are read."""
-
-    def __init__(self, path: Path, offsets: array[int], kind: Any) -> None:
-        self._path = path
-        self._offsets = offsets
-        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        if isinstance(index, slice):
-            return tuple(self._read(self._offsets[index]))
-        return next(self._read([self._offsets[index]]))
-
-    def __iter__(self) -> Iterator[T]:
-        return self._read(self._offsets)
-
-    def _read(self, offsets: Sequence[int]) -> Iterator[T]:
-        with self._path.open("rb", buffering=_BUFFER) as file:
-            for offset in offsets:
-                file.seek(offset)
-                line = file.readline().rstrip(b"\n")
-                try:
-                    yield self._decoder.decode(line)
-                except UNREADABLE as err:
-                    raise RecordError(
-                        f"The line at byte {offset} of {self._path.name} is damaged: {err}",
-                        expected="a line as the auditor wrote it",
-                        todo="restore the file from a copy",
-                    ) from err
-
-
 class StoredEvidence:
     """model.record.Evidence over a run folder, finished or still running.
 
-    Memory: eight bytes an answer and a prompt, plus the journal. Files may be gzipped (`.gz`), as committed
+    Memory: some bytes an answer and a prompt, plus the journal. Files may be gzipped (`.gz`), as committed
     records are; they are unpacked to a temporary file that lives as long as this object.
     """
 
@@ -107,9 +65,8 @@ class StoredEvidence:
         if plan.baseline is not None:
             self.baseline = read_json(self.raw_file("baseline.json"), Baseline)
         self._state = self._fold(record)
-        self._prompts_path = self.raw_file("prompts.jsonl")
+        self._prompts = FrozenPrompts(self.raw_file("prompts.jsonl"))
         self._completions_path = self.raw_file("completions.jsonl")
-        self._all_prompts, self._prompts_by_corpus = _index_prompts(self._prompts_path)
         self._answers = _index_answers(self._completions_path)
 
     @classmethod
@@ -152,9 +109,7 @@ class StoredEvidence:
 
     def prompts(self, corpus: str | None = None) -> Sequence[Prompt]:
         """Prompts of one corpus, or all, in the order of the file; decoded when read."""
-        none: array[int] = array("Q")
-        offsets = self._all_prompts if corpus is None else self._prompts_by_corpus.get(corpus, none)
-        return LazyLines(self._prompts_path, offsets, Prompt)
+        return self._prompts.all() if corpus is None else self._prompts.of(corpus)
 
     def answers(self, phase: str) -> Iterator[Answer]:
         """Answers of one phase in the order recorded. A failure that a resumed run asked again about is
@@ -232,17 +187,6 @@ def read_json(path: Path, kind: type[T]) -> T:
             expected="a file of this format version",
             todo="use the auditor version that wrote it, or restore the file",
         ) from err
-
-
-def _index_prompts(path: Path) -> tuple[array[int], dict[str, array[int]]]:
-    everything: array[int] = array("Q")
-    by_corpus: dict[str, array[int]] = {}
-    decoder = msgspec.json.Decoder(_PromptHead)
-    for number, (offset, line) in enumerate(read_lines(path), 1):
-        head = decode_line(line, decoder, path.name, number)
-        everything.append(offset)
-        by_corpus.setdefault(head.corpus, array("Q")).append(offset)
-    return everything, by_corpus
 
 
 def _index_answers(path: Path) -> dict[str, array[int]]:

@@ -20,8 +20,9 @@ from auditor.model.plan import AuditPlan
 from auditor.model.record import AuditRecord, Environment, Event, FileDigest, Identity, Resumed
 from auditor.record.digests import digest_file
 from auditor.record.evidence import StoredEvidence, read_json
+from auditor.record.lazy import FrozenPrompts
 from auditor.record.lines import LineWriter, cut_torn_line, read_lines, storage_error
-from auditor.record.state import UNREADABLE, JournalState, decode_line, fold_journal
+from auditor.record.state import UNREADABLE, JournalState, fold_journal
 
 PLAN, PROMPTS, JOURNAL = "plan.json", "prompts.jsonl", "journal.jsonl"
 COMPLETIONS, AUDIT, LOCK = "completions.jsonl", "audit.json", ".lock"
@@ -55,14 +56,14 @@ class Recorder:
         self,
         run_dir: Path,
         plan: AuditPlan,
-        prompts: Sequence[Prompt],
+        prompts: FrozenPrompts,
         lock: int,
         state: JournalState,
         done: dict[str, set[tuple[str, int]]],
     ) -> None:
         self.run_dir = run_dir
         self.plan = plan
-        self.prompts: tuple[Prompt, ...] = tuple(prompts)
+        self.prompts = prompts
         self.state = state
         self._done = done
         self._lock = lock
@@ -71,7 +72,7 @@ class Recorder:
 
     @classmethod
     def create(
-        cls, run_dir: Path, plan: AuditPlan, prompts: Sequence[Prompt], baseline: Baseline | None = None
+        cls, run_dir: Path, plan: AuditPlan, prompts: Iterable[Prompt], baseline: Baseline | None = None
     ) -> Recorder:
         """A new run folder with plan.json, prompts.jsonl and, where there is one, baseline.json on disk.
 
@@ -96,7 +97,7 @@ class Recorder:
             if baseline is not None:
                 write_whole(run_dir / BASELINE, msgspec.json.encode(baseline) + b"\n")
             write_whole(run_dir / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
-            return cls(run_dir, plan, prompts, lock, JournalState(), {})
+            return cls(run_dir, plan, FrozenPrompts(run_dir / PROMPTS), lock, JournalState(), {})
         except BaseException:
             os.close(lock)
             raise
@@ -132,10 +133,7 @@ class Recorder:
             _refuse_complete(run_dir)
             plan = read_plan(run_dir)
             _refuse_paths(plan)
-            prompts = tuple(
-                decode_line(line, Prompt, PROMPTS, n)
-                for n, (_, line) in enumerate(read_lines(run_dir / PROMPTS), 1)
-            )
+            prompts = FrozenPrompts(run_dir / PROMPTS, check=True)
             notes = [note for name in (JOURNAL, COMPLETIONS) if (note := _mend(run_dir / name))]
             state = fold_journal(run_dir / JOURNAL)
             done, last_s = _scan_done(run_dir / COMPLETIONS)
@@ -163,8 +161,6 @@ class Recorder:
             # Lone surrogates in a reply: JSON cannot hold them. Text is for people; the ids stay exact.
             line = self._encoder.encode(_without_surrogates(answer))
         self._writer.append("completions", line)
-        if isinstance(answer, Completion):
-            self._done.setdefault(answer.phase, set()).add((answer.prompt, answer.repeat))
 
     def event(self, event: Event) -> None:
         """Record one journal event. Raises StorageError once the disk has refused a line."""
@@ -172,8 +168,8 @@ class Recorder:
         self.state.apply(event)
 
     def done(self, phase: str) -> frozenset[tuple[str, int]]:
-        """(prompt id, repeat) of the phase's completions. Failures are not among them: nothing was
-        measured, so that a resumed run may ask again."""
+        """(prompt id, repeat) of the phase's completions that were there when this run was resumed. Failures
+        are not among them: nothing was measured, so that they may be asked again."""
         return frozenset(self._done.get(phase, ()))
 
     def flush(self) -> None:
@@ -181,9 +177,8 @@ class Recorder:
         self._writer.flush()
 
     def end_measuring(self) -> None:
-        """Give up what only measuring needs, the prompts and which requests were answered: judging reads the
-        disk, and in a large run it needs that memory."""
-        self.prompts, self._done = (), {}
+        """Give up what only measuring needs, which requests were answered: judging needs the memory."""
+        self._done = {}
 
     def evidence(self, status: FinalStatus | None = None, error: str | None = None) -> StoredEvidence:
         """What is on disk now, as it will be judged; `status` and `error` as `finish` will get them."""

@@ -14,22 +14,23 @@ from auditor.engine.base import Server
 from auditor.errors import EngineError
 from auditor.measure.phases import PhaseSpec, run_phase
 from auditor.measure.watch import summarise_record
-from auditor.model.completion import Completion, Prompt, RequestFailure
+from auditor.model.completion import Completion, RequestFailure
 from auditor.model.launch import Fingerprint
 from auditor.model.phase import ConcurrencySample, Phase
 from auditor.model.plan import AuditPlan
 from auditor.model.record import Event, Evidence, StageNote
+from auditor.record.lazy import FrozenPrompts
 from auditor.record.lines import cut_torn_line, read_lines
 from auditor.record.store import Recorder
 from auditor.report.progress import Progress
 from auditor.run.fleet import Fleet
-from auditor.run.stages import FINGERPRINT, of_corpus
+from auditor.run.stages import FINGERPRINT
 
 
 @dataclass
 class Context:
     plan: AuditPlan
-    prompts: tuple[Prompt, ...]
+    prompts: FrozenPrompts
     recorder: Recorder
     fleet: Fleet
     clock: Clock
@@ -48,7 +49,7 @@ class Context:
         """One phase on one server. Raises EngineError when the server died in it; the phase is recorded."""
         if (phase := self.finished.get(spec.id)) is not None:
             return phase
-        step = self.progress.start(spec.id, len(spec.prompts))
+        step = self.progress.start(spec.id, spec.planned)
         samples = self.recorder.run_dir / "launches" / spec.launch / "samples.jsonl"
         samples.parent.mkdir(parents=True, exist_ok=True)
         earlier = self.recorder.done(spec.id)
@@ -96,7 +97,7 @@ class Context:
     async def fingerprint(self, server: Server, launch: str | None = None) -> Fingerprint | None:
         """Fingerprint `server` into the record, as that of `launch` where it continues one that has none.
         None (and a note) where the engine refuses it."""
-        prompts = of_corpus(self.prompts, FINGERPRINT)
+        prompts = self.prompts.of(FINGERPRINT)
         if not prompts:
             return None
         started = self.clock.now()

@@ -105,7 +105,7 @@ async def _width(ctx: Context, reference: str, width: int, there: set[str]) -> N
 
 
 def _paths(ctx: Context, reference: str, wanted: set[str]) -> list[tuple[Prompt, Sequence[int]]]:
-    prompts = {p.id: p for p in ctx.prompts if p.id in wanted}
+    prompts = {p.id: p for p in ctx.prompts.all() if p.id in wanted}
     evidence = ctx.evidence()
     return [
         (prompts[answer.prompt], answer.token_ids)
@@ -128,7 +128,7 @@ async def _self_draft(ctx: Context, reference: str, tokens: int, there: set[str]
         speculative_config=json.dumps(config, sort_keys=True),
     )
     arm = Arm(name=SELF_DRAFT, role="candidate", draft=draft)
-    prompts = [p for p in ctx.prompts if p.id in there]
+    prompts = [p for p in ctx.prompts.all() if p.id in there]
     server = await ctx.fleet.launch(arm, cache_from=_caches(ctx, reference))
     async with ctx.fleet.measuring(arm):
         await ctx.measure(stages.self_draft(server.launch.id, arm.name, prompts), server)

@@ -346,7 +346,7 @@ class _Pool:
         level = self.study.concurrency
         if level is None:
             return stages.certification(launch, arm, prompts)
-        chosen = stages.of_corpus(prompts, stages.CERTIFICATION)
+        chosen = prompts.of(stages.CERTIFICATION)
         rounds = max(1, -(-stages.ROUNDS_UNDER_LOAD * level // len(chosen)))
         load = PhaseSpec(
             id=f"load/{launch}/n{level}/run1",
@@ -355,7 +355,8 @@ class _Pool:
             arm=arm,
             corpus=None,
             concurrency=level,
-            prompts=tuple((p, r) for r in range(rounds) for p in chosen),
+            prompts=chosen,
+            rounds=rounds,
         )
         return (*stages.certification(launch, arm, prompts), load)
 

@@ -93,7 +93,8 @@ def _forced(evidence: Evidence, reference: str, todo: tuple[tuple[str, str, int]
 
 def _calibration(evidence: Evidence, phase: str) -> Iterator[Forced]:
     """Positions of the calibration completions with the token and logprob that decoding produced."""
-    prompts = {p.id: p for p in evidence.prompts()}
+    asked = {answer.prompt for answer in evidence.answers(phase)}
+    prompts = {p.id: p for p in evidence.prompts() if p.id in asked}
     for answer in evidence.answers(phase):
         if not isinstance(answer, Completion) or answer.logprobs is None:
             continue

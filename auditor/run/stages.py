@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from auditor.measure.phases import PhaseSpec
 from auditor.model.completion import Prompt
 from auditor.model.plan import AuditPlan, InvariancePlan
+from auditor.record.lazy import FrozenPrompts, LazyLines
 
 CERTIFICATION = "certification"
 FINGERPRINT = "fingerprint"
@@ -14,17 +15,9 @@ ROUNDS_UNDER_LOAD = 3
 """Requests a level gets at least, as a multiple of the level, so that a steady phase exists."""
 
 
-def of_corpus(prompts: Sequence[Prompt], corpus: str) -> tuple[Prompt, ...]:
-    return tuple(p for p in prompts if p.corpus == corpus)
-
-
-def once(prompts: Sequence[Prompt]) -> tuple[tuple[Prompt, int], ...]:
-    return tuple((p, 0) for p in prompts)
-
-
-def certification(launch: str, arm: str, prompts: Sequence[Prompt]) -> tuple[PhaseSpec, PhaseSpec]:
+def certification(launch: str, arm: str, prompts: FrozenPrompts) -> tuple[PhaseSpec, PhaseSpec]:
     """The certification prompts twice at batch 1."""
-    twice = once(of_corpus(prompts, CERTIFICATION))
+    twice = prompts.of(CERTIFICATION)
     first, second = (
         PhaseSpec(
             id=f"certify/{launch}/pass{n}",
@@ -41,7 +34,7 @@ def certification(launch: str, arm: str, prompts: Sequence[Prompt]) -> tuple[Pha
     return first, second
 
 
-def batch1(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) -> Iterator[PhaseSpec]:
+def batch1(plan: AuditPlan, launch: str, arm: str, prompts: FrozenPrompts) -> Iterator[PhaseSpec]:
     """Stage 4, one phase a corpus."""
     for use in plan.agreement.corpora if plan.agreement else ():
         yield PhaseSpec(
@@ -51,25 +44,23 @@ def batch1(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) ->
             arm=arm,
             corpus=use.name,
             concurrency=1,
-            prompts=once(of_corpus(prompts, use.name)),
+            prompts=prompts.of(use.name),
         )
 
 
-def in_turn(plan: AuditPlan, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+def in_turn(plan: AuditPlan, prompts: FrozenPrompts) -> LazyLines[Prompt]:
     """The agreement prompts, one of each corpus in turn."""
-    lanes = [of_corpus(prompts, use.name) for use in plan.agreement.corpora] if plan.agreement else []
-    longest = max(map(len, lanes), default=0)
-    return tuple(lane[i] for i in range(longest) for lane in lanes if i < len(lane))
+    corpora = plan.agreement.corpora if plan.agreement else ()
+    return prompts.of(*(use.name for use in corpora))
 
 
 def load(
-    plan: AuditPlan, invariance: InvariancePlan, launch: str, arm: str, prompts: Sequence[Prompt]
+    plan: AuditPlan, invariance: InvariancePlan, launch: str, arm: str, prompts: FrozenPrompts
 ) -> Iterator[PhaseSpec]:
     """Stage 6: each level twice, then the same prompts once more at batch 1."""
     chosen = in_turn(plan, prompts)[: invariance.prompts]
     for level in invariance.levels:
         rounds = max(1, -(-ROUNDS_UNDER_LOAD * level // len(chosen))) if chosen else 0
-        asked = tuple((p, r) for r in range(rounds) for p in chosen)
         for run in (1, 2):
             yield PhaseSpec(
                 id=f"load/{launch}/n{level}/run{run}",
@@ -79,7 +70,8 @@ def load(
                 corpus=None,
                 concurrency=level,
                 pass_no=run,
-                prompts=asked,
+                prompts=chosen,
+                rounds=rounds,
             )
     yield PhaseSpec(
         id=f"replay/{launch}",
@@ -88,11 +80,11 @@ def load(
         arm=arm,
         corpus=None,
         concurrency=1,
-        prompts=once(chosen),
+        prompts=chosen,
     )
 
 
-def accuracy(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) -> Iterator[PhaseSpec]:
+def accuracy(plan: AuditPlan, launch: str, arm: str, prompts: FrozenPrompts) -> Iterator[PhaseSpec]:
     """Stage 7."""
     if plan.accuracy is None:
         return
@@ -103,7 +95,7 @@ def accuracy(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) 
         arm=arm,
         corpus=plan.accuracy.label,
         concurrency=plan.accuracy.concurrency,
-        prompts=once(of_corpus(prompts, plan.accuracy.label)),
+        prompts=prompts.of(plan.accuracy.label),
     )
 
 
@@ -116,11 +108,11 @@ def self_draft(launch: str, arm: str, prompts: Sequence[Prompt]) -> PhaseSpec:
         arm=arm,
         corpus=None,
         concurrency=1,
-        prompts=once(prompts),
+        prompts=prompts,
     )
 
 
-def calibration(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt]) -> PhaseSpec:
+def calibration(plan: AuditPlan, launch: str, arm: str, prompts: FrozenPrompts) -> PhaseSpec:
     """Second pass with logprobs over a few reference prompts, on which rescoring is calibrated."""
     assert plan.forensics is not None
     return PhaseSpec(
@@ -130,6 +122,6 @@ def calibration(plan: AuditPlan, launch: str, arm: str, prompts: Sequence[Prompt
         arm=arm,
         corpus=None,
         concurrency=1,
-        prompts=once(in_turn(plan, prompts)[: plan.forensics.calibration_prompts]),
+        prompts=in_turn(plan, prompts)[: plan.forensics.calibration_prompts],
         logprobs=1,
     )

@@ -25,18 +25,9 @@ from tests.measure.support import Journal
 SPECULATIVE = ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}')
 
 
-def prompts(n: int) -> tuple[tuple[Prompt, int], ...]:
+def prompts(n: int) -> tuple[Prompt, ...]:
     return tuple(
-        (
-            Prompt(
-                id=f"c/{i}",
-                corpus="c",
-                token_ids=tuple(f"{i:03d} ab".encode()),
-                text="",
-                max_tokens=24,
-            ),
-            0,
-        )
+        Prompt(id=f"c/{i}", corpus="c", token_ids=tuple(f"{i:03d} ab".encode()), text="", max_tokens=24)
         for i in range(n)
     )
 
@@ -206,7 +197,7 @@ def test_one_answer_of_each_kind(tmp_path: Path, faults: dict[str, Any], reasons
 
 async def _bits(stub: Stub) -> Any:
     async with Client(stub.base_url, stub.model, RealClock()) as client:
-        return await client.fingerprint([p for p, _ in prompts(3)], "a-1")
+        return await client.fingerprint(prompts(3), "a-1")
 
 
 def test_fingerprints_tell_launch_states_apart(tmp_path: Path) -> None:
@@ -227,7 +218,7 @@ def test_scores_reproduce_decoding_or_say_that_they_are_unusable(
     tmp_path: Path, faults: dict[str, Any], usable: int
 ) -> None:
     async def main(stub: Stub) -> None:
-        ((prompt, _),) = prompts(1)
+        (prompt,) = prompts(1)
         async with Client(stub.base_url, stub.model, RealClock()) as client:
             answer = await client.complete(prompt, phase="p")
             assert isinstance(answer, Completion)

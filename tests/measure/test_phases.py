@@ -26,7 +26,7 @@ def spec(n: int, concurrency: int = 1, stage: Stage = "batch1", **more: Any) -> 
         arm="a",
         corpus="c",
         concurrency=concurrency,
-        prompts=tuple((prompt(f"c/{i}"), 0) for i in range(n)),
+        prompts=tuple(prompt(f"c/{i}") for i in range(n)),
         **more,
     )
 
@@ -237,9 +237,7 @@ def test_resuming_says_what_its_counters_cover(done: int, asked: list[str], reas
 
 
 def test_repeats_of_a_prompt_are_apart() -> None:
-    twice = PhaseSpec(
-        id="p", stage="load", launch="a-1", arm="a", prompts=((prompt("c/0"), 0), (prompt("c/0"), 1))
-    )
+    twice = PhaseSpec(id="p", stage="load", launch="a-1", arm="a", prompts=(prompt("c/0"),), rounds=2)
     _, kept = run(twice, engine(), done=frozenset({("c/0", 0)}))
     assert [(a.prompt, a.repeat) for a in kept.answers] == [("c/0", 1)]
 

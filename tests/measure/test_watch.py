@@ -185,4 +185,4 @@ def test_busy_time_counts_overlap_once_and_idle_not_at_all() -> None:
             flight.leave()
         clock.advance(seconds)
     assert flight.busy_s == pytest.approx(6.5)
-    assert flight.sent_s == [0.0, 2.0, 16.0]
+    assert list(flight.sent_s) == [0.0, 2.0, 16.0]
