@@ -23,7 +23,7 @@ class Job:
     url: str
     model: str
     folder: Path
-    """Holds prompts.json (ids and texts), prompts.jsonl (texts), tokenizer/ and the lm-eval task."""
+    """Holds ids.jsonl (ids and texts), prompts.jsonl (texts), tokenizer/ and the lm-eval task."""
     requests: int
     in_flight: int
     prompt_tokens: int
@@ -61,7 +61,7 @@ def contenders(peers: str, vllm: str) -> tuple[Contender, ...]:
 
 
 def _worker(script: str, python: str, job: Job) -> Sequence[str]:
-    prompts = str(job.folder / "prompts.json")
+    prompts = str(job.folder / "ids.jsonl")
     return (python, str(HERE / script), job.url, job.model, prompts, str(job.in_flight))
 
 
@@ -141,7 +141,7 @@ def write_inputs(folder: Path, requests: int, prompt_tokens: int, max_tokens: in
     ids = [[(i * 31 + 7 * k + k * k) % 256 for k in range(prompt_tokens)] for i in range(requests)]
     texts = [" ".join(words[t] for t in row) for row in ids]
     rows = [{"ids": row, "text": t, "max_tokens": max_tokens} for row, t in zip(ids, texts, strict=True)]
-    (folder / "prompts.json").write_text(json.dumps(rows))
+    (folder / "ids.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines = [json.dumps({"prompt": t, "text": t, "answer": "42"}) + "\n" for t in texts]
     (folder / "prompts.jsonl").write_text("".join(lines))
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate([*words, "</s>"])}, unk_token="w0"))

@@ -142,7 +142,7 @@ def write(folder: Path, count: int) -> None:
 
     text = "so the answer is forty-two, step by step. " * 8
     begun, at = time.process_time(), 0.0
-    with Recorder.create(folder, _plan(count), tuple(_prompts(count))) as recorder:
+    with Recorder.create(folder, _plan(count), _prompts(count)) as recorder:
         for arm in ("reference", "control", "eagle3"):
             launch = Launch(
                 id=f"{arm}-1", arm=arm, attempt=1, state="ready", base_url="http://127.0.0.1:1",

@@ -11,7 +11,8 @@ import aiohttp
 
 
 async def main(url: str, model: str, prompts_file: str, in_flight: int) -> None:
-    todo = list(reversed(json.loads(Path(prompts_file).read_text())))
+    with Path(prompts_file).open() as lines:
+        todo = [json.loads(line) for line in lines][::-1]
     answers = []
 
     async def worker(session: aiohttp.ClientSession) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from auditor.clock import RealClock
@@ -21,32 +22,34 @@ from auditor.model.plan import Arm, AuditPlan, EnginePlan
 from auditor.record.store import Recorder
 
 
+def prompts_of(file: Path) -> Iterator[Prompt]:
+    with file.open() as lines:
+        for i, row in enumerate(map(json.loads, lines)):
+            yield Prompt(id=f"gsm8k/{i}", corpus="gsm8k", token_ids=tuple(row["ids"]), text=row["text"],
+                         gold="42", max_tokens=row["max_tokens"])  # fmt: skip
+
+
 def main(url: str, model: str, prompts_file: str, in_flight: int) -> None:
-    prompts = tuple(
-        Prompt(id=f"gsm8k/{i}", corpus="gsm8k", token_ids=tuple(row["ids"]), text=row["text"],
-               gold="42", max_tokens=row["max_tokens"])
-        for i, row in enumerate(json.loads(Path(prompts_file).read_text()))
-    )  # fmt: skip
     plan = AuditPlan(
         name="benchmark", target="stub", arms=(Arm(name="reference", role="reference"),), engine=EnginePlan()
     )
     clock = RealClock()
-    spec = PhaseSpec(
-        id="accuracy/reference-1/gsm8k",
-        stage="accuracy",
-        launch="reference-1",
-        arm="reference",
-        corpus="gsm8k",
-        concurrency=in_flight,
-        prompts=tuple((p, 0) for p in prompts),
-    )
     with tempfile.TemporaryDirectory() as folder:
-        with Recorder.create(Path(folder) / "run", plan, prompts) as recorder:
+        with Recorder.create(Path(folder) / "run", plan, prompts_of(Path(prompts_file))) as recorder:
+            spec = PhaseSpec(
+                id="accuracy/reference-1/gsm8k",
+                stage="accuracy",
+                launch="reference-1",
+                arm="reference",
+                corpus="gsm8k",
+                concurrency=in_flight,
+                prompts=recorder.prompts.of("gsm8k"),
+            )
             phase = asyncio.run(run_phase(spec, lambda: Client(url, model, clock), recorder, clock))
             graded = grade_phase(recorder.evidence(), phase)
         answered = len(graded.grades)
-    if phase.state != "done" or answered != len(prompts):
-        sys.exit(f"{phase.state}: {answered} of {len(prompts)} answered")
+    if phase.state != "done" or answered != phase.planned:
+        sys.exit(f"{phase.state}: {answered} of {phase.planned} answered")
 
 
 if __name__ == "__main__":
