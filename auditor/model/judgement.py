@@ -318,7 +318,6 @@ class AccuracyTest(Model, frozen=True, kw_only=True):
     verdict: str
     """equivalent | equivalent but different | not equivalent | inconclusive | void"""
     why: str
-    suspect_golds: int = 0
 
 
 class Activity(Model, frozen=True, kw_only=True):

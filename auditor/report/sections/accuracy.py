@@ -142,7 +142,6 @@ def _tests(tests: tuple[AccuracyTest, ...]) -> Table:
                 *(f"{numbers.against(t.floor_margin, t.margin, scale=100)} pp" for t in tests),
             ),
             row("power at the margin", *(numbers.percent(t.power_at_margin) for t in tests)),
-            row("gold answers in doubt", *(numbers.integer(t.suspect_golds) for t in tests)),
         ),
     )
 
