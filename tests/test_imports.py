@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "auditor"
-COMMON = {"errors", "clock", "resources", "model"}
+COMMON = {"errors", "clock", "resources", "cancelling", "model"}
 """May be imported from every room; `model` itself imports nothing of ours but `model`."""
 MAY_SEE = {
     "model": set(),

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 import psutil
 
+from auditor.cancelling import through
 from auditor.engine import model_infos, pins
 from auditor.engine.base import Command, Engine, EngineInfo, LaunchRequest, Server
 from auditor.engine.ports import LOOPBACK, answers, free_port, refuse_answers
@@ -56,12 +57,14 @@ class LaunchedServer(Server):
         if self.launch.state == "ready":
             self.death()  # a server that died by itself is not recorded as stopped
         self._process.descendants()
-        await asyncio.shield(self._process.stop(_STOP_GRACE_S))
+        request = self._attempt.request
+        # Cancelled or not: whoever comes after a stop cut short would take the server for one that died.
+        cancelled = await through(self._process.stop(_STOP_GRACE_S), request.progress)
         if self.launch.state == "ready":
-            ended = self._attempt.request.clock.now()
-            self.launch = msgspec.structs.replace(self.launch, state="stopped", ended_s=ended)
-            self._attempt.request.on_change(self.launch)
-        await asyncio.to_thread(self._attempt.scrub_log)
+            self.launch = msgspec.structs.replace(self.launch, state="stopped", ended_s=request.clock.now())
+            request.on_change(self.launch)
+        if await through(asyncio.to_thread(self._attempt.scrub_log), request.progress) or cancelled:
+            raise asyncio.CancelledError
         return self.launch
 
 
@@ -206,7 +209,7 @@ class _Attempt:
             return await self._until_ready(process)
         except BaseException as error:
             process.descendants()
-            await asyncio.shield(process.stop(_STOP_GRACE_S))
+            await through(process.stop(_STOP_GRACE_S), self.request.progress)
             self.scrub_log()
             if isinstance(error, EngineError):
                 self.passing = self.engine.transient(read_log(self.log))

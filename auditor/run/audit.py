@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from auditor.cancelling import through
 from auditor.clock import RealClock
 from auditor.engine.preflight import check_host
 from auditor.errors import AuditError, InvalidPlan
@@ -26,7 +27,7 @@ from auditor.report.progress import Progress
 from auditor.run.context import Context
 from auditor.run.fleet import Fleet
 from auditor.run.sequence import Sequence as Stages
-from auditor.run.signals import obeyed, through, until_signal
+from auditor.run.signals import obeyed, until_signal
 
 Status = Literal["complete", "interrupted", "error"]
 
@@ -119,7 +120,7 @@ def _measure(recorder: Recorder, progress: Progress) -> tuple[Status, str | None
         try:
             await stages.run()
         finally:
-            await through(fleet.close(), "servers are being stopped, a moment", progress.note)
+            await through(fleet.close(), progress.note)
 
     try:
         asyncio.run(until_signal(work()))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from auditor.cancelling import through
 from auditor.clock import RealClock
 from auditor.engine.base import LaunchRequest, Server
 from auditor.engine.flags import has_flag
@@ -37,12 +38,11 @@ from auditor.run import stages
 from auditor.run.context import Context
 from auditor.run.devices import MEMORY_SHARE
 from auditor.run.fleet import Fleet
-from auditor.run.signals import obeyed, through, until_signal
+from auditor.run.signals import obeyed, until_signal
 from auditor.stats.sprt import SequentialTest
 
 Status = Literal["complete", "interrupted", "error"]
 LAUNCHES, PAGE = "launches.json", "launches.html"
-STOPPING = "servers are being stopped, a moment"
 HOPELESS = 2
 """An arm is given up when so many of its launches failed and none was observed."""
 
@@ -105,7 +105,7 @@ def _measure(recorder: Recorder, study: StudyPlan, progress: Progress) -> tuple[
         try:
             await pool.run()
         finally:
-            await through(fleet.close(), STOPPING, progress.note)
+            await through(fleet.close(), progress.note)
 
     try:
         asyncio.run(until_signal(work()))
@@ -336,7 +336,7 @@ class _Pool:
             ctx.progress.note(str(error))
             return str(error)
         finally:
-            if await through(self.fleet.stop(server.launch.id), STOPPING, ctx.progress.note):
+            if await through(self.fleet.stop(server.launch.id), ctx.progress.note):
                 raise asyncio.CancelledError
         self._tell(server.launch.id)
         return None

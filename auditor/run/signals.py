@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -36,19 +36,3 @@ def obeyed(interrupted: bool) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-async def through(work: Coroutine[None, None, None], told: str, note: Callable[[str], None]) -> bool:
-    """Await `work` to its end whatever cancels the caller meanwhile: a second Ctrl-C leaves no server.
-
-    Each cancellation is answered with `note(told)`; returns whether there was one, for the caller to obey.
-    """
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-            note(told)
-    return cancelled

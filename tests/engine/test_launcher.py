@@ -259,20 +259,45 @@ def test_a_lost_engine_process_is_a_death_although_the_api_answers(bench: MakeBe
     assert b.states[-1].state == "died"
 
 
-def test_a_cancelled_start_stops_what_it_started(bench: MakeBench) -> None:
-    b = bench(never_ready="advancing")
+def test_a_cancelled_stop_goes_to_its_end(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "_STOP_GRACE_S", 0.5)
+    b = bench(ignore_term=True)
+
+    async def once() -> None:
+        server = await start(b.request())
+        task = asyncio.ensure_future(server.stop())
+        for _ in range(2):
+            await asyncio.sleep(0.05)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert family() == [], "before the loop ends"
+        assert (await server.stop()).state == "stopped"
+
+    asyncio.run(once())
+    assert [s.state for s in b.states[-2:]] == ["ready", "stopped"]
+
+
+@pytest.mark.parametrize("signals", [1, 3])
+def test_a_cancelled_start_stops_what_it_started(
+    bench: MakeBench, signals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "_STOP_GRACE_S", 0.5)
+    b = bench(never_ready="advancing", ignore_term=signals > 1)
 
     async def once() -> None:
         task = asyncio.ensure_future(start(b.request()))
-        while not any(s.pid for s in b.states):
+        while not (b.states and "warming up" in (b.run_dir / b.states[0].log).read_text()):
             await asyncio.sleep(0.02)
-        task.cancel()
+        for _ in range(signals):
+            task.cancel()
+            await asyncio.sleep(0.05)
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert family() == [], "before the loop ends"
 
     asyncio.run(once())
     assert b.states[-1].state == "failed"
-    assert family() == []
 
 
 def test_snapshot_copies_the_caches_privately(bench: MakeBench) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from auditor.cancelling import STOPPING, through
 from auditor.clock import RealClock
 from auditor.measure.watch import summarise_record
 from auditor.model.phase import ConcurrencySample
 from auditor.record.lines import cut_torn_line
 from auditor.run.context import read_samples, write_sample
-from auditor.run.signals import through
 from tests.cases.audits import Ran, arguments, audit, cli, says
 from tests.faults.processes import (
     completions,
@@ -141,7 +141,7 @@ def test_a_second_signal_during_clean_up_waits_for_the_servers() -> None:
         ended.append(True)
 
     async def scene() -> None:
-        task = asyncio.ensure_future(through(clean_up(), "a moment", told.append))
+        task = asyncio.ensure_future(through(clean_up(), told.append))
         for _ in range(3):
             await asyncio.sleep(0)
             task.cancel()
@@ -149,7 +149,7 @@ def test_a_second_signal_during_clean_up_waits_for_the_servers() -> None:
 
     asyncio.run(scene())
     assert ended == [True]
-    assert "a moment" in told
+    assert STOPPING in told
 
 
 def test_a_level_is_judged_by_the_samples_of_all_processes(tmp_path: Path) -> None:
