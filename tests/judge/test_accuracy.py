@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
 from auditor.judge.judge import judge
@@ -98,6 +99,14 @@ def test_verdicts(n: int, wrong: dict[str, Iterable[int]], margin: float, verdic
     assert all(0 < m < 1 for m, _ in made.accuracy[0].by_margin)
     if gate != "PASS":
         assert made.gates[0].remedy
+
+
+def test_a_record_of_before_reads_the_same_though_it_holds_what_nothing_computed() -> None:
+    test = paired(100, {})
+    written = msgspec.json.encode(test)
+    assert b"suspect_golds" not in written
+    before = written[:-1] + b',"suspect_golds":0}'
+    assert msgspec.json.decode(before, type=AccuracyTest) == test
 
 
 def test_the_three_margins_are_always_reported() -> None:
