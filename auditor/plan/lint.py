@@ -17,6 +17,7 @@ from auditor.model.plan import Arm, Draft
 from auditor.plan.drafts import read_config
 from auditor.plan.findings import Config, aux_layers, finding, inner_config, text_config
 from auditor.plan.lint_weights import lint_weights
+from auditor.plan.safetensors import BadHeader, read_headers
 
 _HEADS = ("eagle", "eagle3", "medusa", "dflash", "mlp_speculator")
 _LEAKS = {
@@ -28,7 +29,7 @@ _LEAKS = {
 }
 """Fields of generation_config.json that engines apply to requests which leave them out: neutral values."""
 _MTP_LAYERS = re.compile(r"nextn|mtp|n_predict", re.I)
-"""Fields of config.json that count a target's own prediction layers: names differ by family of models."""
+"""Names of a target's own prediction layers, in config.json and among tensors: they differ by family."""
 
 
 def lint_draft(
@@ -51,17 +52,34 @@ def lint_draft(
     )
 
 
-def lint_native(draft: Draft, target: Config) -> tuple[Finding, ...]:
-    """A draft without a folder of its own is the target's multi-token prediction layer: does it name one?"""
-    named = {k: v for k, v in {**target, **text_config(target)}.items() if _MTP_LAYERS.search(k)}
-    if any(named.values()):
+def lint_native(draft: Draft, target: Config, folder: Path) -> tuple[Finding, ...]:
+    """A draft without a folder of its own is the target's multi-token prediction layer: is there one?
+
+    Some families have the layer without a field that counts it, so that without one the tensors decide;
+    where those cannot be read nothing is said.
+    """
+    counts = {
+        k: v for k, v in {**target, **text_config(target)}.items() if _MTP_LAYERS.search(k) and type(v) is int
+    }
+    if any(counts.values()):
         return ()
-    shown = ", ".join(f"{k} {v}" for k, v in named.items())
+    seen = "the target's config.json has " + ", ".join(f"{k} {v}" for k, v in counts.items())
+    if not counts:
+        try:
+            tensors = read_headers(folder)
+        except BadHeader:
+            return ()
+        if not tensors or any(map(_MTP_LAYERS.search, tensors)):
+            return ()
+        seen += (
+            "no field that counts multi-token prediction layers, and none of its "
+            f"{len(tensors)} tensors is named after one"
+        )
     return (
         finding(
             "DRAFT-NO-MTP-LAYER",
             "warning",
-            f"the target's config.json has {shown or 'no field for multi-token prediction layers'}",
+            seen,
             "a target with such a layer, for example num_nextn_predict_layers 1",
             "serve the checkpoint that has the layer, or name another draft",
             draft.name,

@@ -41,7 +41,8 @@ def prepare(plan: AuditPlan) -> BuiltPrompts:
             findings += lint.lint_draft(arm.draft, draft_folder, config, folder, length)
             folders[f"draft:{arm.name}"] = draft_folder
         elif arm.draft is not None and arm.draft.method == "mtp":
-            findings += lint.lint_native(arm.draft, config)
+            served = model_folder(arm.target) if arm.target is not None else folder
+            findings += lint.lint_native(arm.draft, read_config(served, "the candidate's target"), served)
         if arm.target is not None:
             folders[f"target:{arm.name}"] = model_folder(arm.target)
     lint.refuse_errors(tuple(findings))

@@ -62,18 +62,30 @@ def test_c7_a_draft_with_fewer_positions_than_are_served(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("config", "seen"),
+    ("config", "tensor", "seen"),
     [
-        ({}, "no field for multi-token prediction layers"),
-        ({"num_nextn_predict_layers": 0}, "num_nextn_predict_layers 0"),
-        ({"num_nextn_predict_layers": 1}, None),
-        ({"text_config": {"mtp_num_hidden_layers": 1}}, None),
+        ({}, "layers.0.mlp", "no field that counts multi-token prediction layers, and none of its 1 tensors"),
+        ({"mtp_loss_factor": 0.3, "mtp_shared": True}, "layers.0.mlp", "no field that counts"),
+        ({"num_nextn_predict_layers": 0}, "mtp.layers.0.mlp", "num_nextn_predict_layers 0"),
+        ({"num_nextn_predict_layers": 1}, "layers.0.mlp", None),
+        ({"text_config": {"mtp_num_hidden_layers": 1}}, None, None),
+        ({}, "mtp.layers.0.mlp", None),
+        ({}, None, None),
     ],
 )
-def test_mtp_needs_a_layer_of_the_target(config: dict[str, Any], seen: str | None) -> None:
-    found = lint_native(Draft(name="mtp", method="mtp"), config)
+def test_mtp_needs_a_layer_of_the_target(
+    tmp_path: Path, config: dict[str, Any], tensor: str | None, seen: str | None
+) -> None:
+    if tensor is not None:
+        support.weights(tmp_path, {tensor: ("F32", (2,))})
+    found = lint_native(Draft(name="mtp", method="mtp"), config, tmp_path)
     assert [f.code for f in found] == ([] if seen is None else ["DRAFT-NO-MTP-LAYER"])
     assert all(seen is not None and seen in f.seen and f.severity == "warning" for f in found)
+
+
+def test_mtp_is_not_judged_by_a_damaged_file(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"cut")
+    assert not lint_native(Draft(name="mtp", method="mtp"), {}, tmp_path)
 
 
 @pytest.mark.parametrize(("layers", "bad"), [(4, True), (6, True), (7, False), (32, False)])
