@@ -3,7 +3,8 @@
 The loop is closed: N workers, each with a connection of its own, take the next prompt when their last one
 is answered. Beside them one observer, with its own connection, looks whether the server lives, moves, and
 runs as many requests as were asked for. What can go wrong is in the record, not in an exception: only a
-foreign server on the port, a record that cannot be written, and cancellation leave `run_phase` by raising.
+foreign server on the port, a record that cannot be written or prompts that cannot be read from it, and
+cancellation leave `run_phase` by raising.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ async def run_phase(
     States: `done`, also when single requests failed (the answers say which); `void` when a counter fell,
     because the server restarted; `error` when the server died or stalled (what was not answered is then
     recorded as failures `engine-died` or `stalled`), or when the phase was cut short by an exception.
-    Raises PortShared when a reply carried another server's name, whatever the sink raises, and
-    CancelledError; each after the phase was written with state `error`.
+    Raises PortShared when a reply carried another server's name, whatever the sink and the prompts raise,
+    and CancelledError; each after the phase was written with state `error`.
     """
     run = _Run(spec, client_factory, sink, clock, alive, progress, on_sample)
     return await run.phase(done)
@@ -155,24 +156,25 @@ class _Run:
 
     async def phase(self, done: frozenset[tuple[str, int]]) -> Phase:
         spec = self.spec
-        if done:
-            self.todo = ((prompt, n) for prompt, n in spec.items() if (prompt.id, n) not in done)
-            self.answered = sum((prompt.id, n) in done for prompt, n in spec.items())
-        left = spec.planned - self.answered
-        note = _resume_note(self.answered, spec.planned)
         started = self.clock.now()
+        note: str | None = None
+        before: Counters | None = None
         observer = self.client_factory()
         try:
+            if done:
+                self.todo = ((prompt, n) for prompt, n in spec.items() if (prompt.id, n) not in done)
+                self.answered = sum((prompt.id, n) in done for prompt, n in spec.items())
+                note = _resume_note(self.answered, spec.planned)
+            left = spec.planned - self.answered
             before = await observer.counters() if left else None
             self._write(started, "running", note, before)
-            try:
-                await self._work(observer, min(spec.concurrency, left))
-                after = await observer.counters() if before is not None and self.end is None else None
-            except BaseException as error:
-                # the first error is the one to tell; a record that cannot be written fails again here
-                with contextlib.suppress(AuditError, OSError):
-                    self._write(started, "error", _cut_short(error), before, ended=self.clock.now())
-                raise
+            await self._work(observer, min(spec.concurrency, left))
+            after = await observer.counters() if before is not None and self.end is None else None
+        except BaseException as error:
+            # the first error is the one to tell; a record that cannot be written fails again here
+            with contextlib.suppress(AuditError, OSError):
+                self._write(started, "error", self._cut_short(error), before, ended=self.clock.now())
+            raise
         finally:
             await observer.close()
         phase = self._finish(started, note, before, after)
@@ -337,6 +339,11 @@ class _Run:
     def _concurrency(self) -> ConcurrencySummary:
         return summarise(self.samples, self.spec.concurrency, self.busy.sent_s, self.busy.admission_s())
 
+    def _cut_short(self, error: BaseException) -> str:
+        if isinstance(error, asyncio.CancelledError):
+            return "interrupted before all requests were answered"
+        return f"cut short: {error}" if self.end is None else f"{self.end.detail}; then cut short: {error}"
+
     def _finish(
         self,
         started: float,
@@ -391,12 +398,6 @@ def _resume_note(answered: int, planned: int) -> str | None:
     if answered == planned:
         return f"resumed: all {planned} answers were there already, so that no counters belong to them"
     return f"resumed: {answered} of {planned} answers were there already; counters cover the others only"
-
-
-def _cut_short(error: BaseException) -> str:
-    if isinstance(error, asyncio.CancelledError):
-        return "interrupted before all requests were answered"
-    return f"cut short: {error}"
 
 
 def _retrieve(tasks: Iterable[asyncio.Task[None]]) -> None:

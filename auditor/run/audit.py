@@ -53,7 +53,7 @@ def audit(plan: AuditPlan, run_dir: Path, command: Sequence[str], progress: Prog
     for finding in (*findings, *frozen.findings):
         recorder.event(Event(finding=finding))
     identities = frozen.identities
-    del frozen  # its prompts are the recorder's now, which lets go of them before it judges
+    del frozen  # its prompts are on disk now, and read from there
     return _run(recorder, identities, command, progress)
 
 

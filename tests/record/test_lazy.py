@@ -67,17 +67,28 @@ def test_only_a_check_finds_damaged_ids_at_once(tmp_path: Path, check: bool) -> 
             lines[0]
 
 
+DAMAGED, GONE = "The line at byte", "Cannot read prompts.jsonl: No such file or directory"
+
+
 @pytest.mark.parametrize(
-    ("harm", "said"),
-    [("damage", "The line at byte"), ("removal", r"Cannot read prompts.jsonl: No such file or directory")],
-)
+    ("harm", "done", "dies", "answered", "states", "reason"),
+    [
+        (DAMAGED, (), False, ["ok", "ok"], ["running", "error"], f"cut short: {DAMAGED}"),
+        (GONE, (), False, [], ["running", "error"], f"cut short: {GONE}"),
+        (GONE, ("a/0",), False, [], ["error"], f"cut short: {GONE}"),
+        (DAMAGED, (), True, ["engine-died"] * 3, ["running", "error"],
+         f"the engine died: killed; then cut short: {DAMAGED}"),
+    ],
+    ids=["damaged", "gone", "gone-at-resume", "damaged-and-the-engine-dies"],
+)  # fmt: skip
 def test_prompts_lost_while_they_are_sent_end_the_phase_with_what_was_answered(
-    tmp_path: Path, harm: str, said: str
-) -> None:
+    tmp_path: Path, harm: str, done: tuple[str, ...], dies: bool, answered: list[str], states: list[str],
+    reason: str,
+) -> None:  # fmt: skip
     path = write(tmp_path / "prompts.jsonl", *(prompt("a", i, ids=40_000) for i in range(6)))
     frozen = FrozenPrompts(path, check=True)
-    if harm == "damage":
-        path.write_bytes(path.read_bytes().replace(b'"a/3"', b"nothing"[:5]))
+    if harm == DAMAGED:
+        path.write_bytes(path.read_bytes().replace(b'"a/3"', b"wrong"))
     else:
         path.unlink()
     spec = PhaseSpec(
@@ -86,15 +97,24 @@ def test_prompts_lost_while_they_are_sent_end_the_phase_with_what_was_answered(
     server, kept = Engine(ManualClock()), Journal()
 
     async def main() -> None:
-        task = asyncio.ensure_future(run_phase(spec, server.client, kept, server.clock))
+        task = asyncio.ensure_future(
+            run_phase(
+                spec,
+                server.client,
+                kept,
+                server.clock,
+                done=frozenset((p, 0) for p in done),
+                alive=lambda: "killed" if dies else None,
+            )
+        )
         await server.clock.run(task)
         await task
 
-    with pytest.raises(RecordError, match=said):
+    with pytest.raises(RecordError, match=harm):
         asyncio.run(main())
-    assert kept.reasons() == (["ok"] * 2 if harm == "damage" else [])
-    assert [p.state for p in kept.phases] == ["running", "error"]
-    assert "prompts.jsonl" in str(kept.phases[-1].reason)
+    assert kept.reasons() == answered
+    assert [p.state for p in kept.phases] == states
+    assert str(kept.phases[-1].reason).startswith(reason)
     assert server.closed == server.clients
 
 
