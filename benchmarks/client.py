@@ -147,9 +147,11 @@ class Memory:
 
     def _watch(self) -> None:
         looks = 0
-        while not self._over.wait(0.05):
-            looks += 1
+        while True:
             self.peak_mib = max(self.peak_mib, self._own(), self._tree() if looks % 5 == 0 else 0.0)
+            if self._over.wait(0.05):
+                return
+            looks += 1
 
     def _own(self) -> float:
         with contextlib.suppress(OSError):

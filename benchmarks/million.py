@@ -50,6 +50,7 @@ def _step(step: str, folder: Path, count: int) -> str:
                "--completions", str(count)]  # fmt: skip
     begun = time.monotonic()
     process = subprocess.Popen(command)
+    # ru_maxrss includes this process at the fork, which imports the standard library only
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.monotonic() - begun
     process.returncode = os.waitstatus_to_exitcode(status)

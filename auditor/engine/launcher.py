@@ -96,9 +96,8 @@ async def start(request: LaunchRequest) -> LaunchedServer:
         await asyncio.to_thread(pins.copy_caches, request.cache_from, request.folder)
     model_infos.bring(info, request.folder)
     server = await _start(engine, info, request)
-    model_infos.keep(
-        info, request.folder
-    )  # a few small files, and no moment at which the server could be lost
+    # a few small files, and no moment at which the server could be lost
+    model_infos.keep(info, request.folder)
     return server
 
 
