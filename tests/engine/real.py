@@ -43,6 +43,7 @@ SMALL = (
     "--accuracy-max-tokens=160 --levels=8 --invariance-prompts=24"
 ).split()
 """Every stage, small: about a minute of measuring for three servers on two idle cores."""
+SPECULATE = "--speculative-config"
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,29 @@ def launched(folder: Path, *args: str, target: Path = TARGET, draft: str = f"eag
         *SMALL,
         *args,
     )
+
+
+def audited(folder: Path, plain: Served, candidates: dict[str, Served], *args: str) -> Ran:
+    """`audit equivalence` of all candidates against `plain`, which is its own control."""
+    return cli(
+        folder / "run",
+        "equivalence",
+        f"--reference-url={plain.url}",
+        f"--control-url={plain.url}",
+        *(f"--candidate-url={name}={served.url}" for name, served in candidates.items()),
+        f"--output={folder / 'run'}",
+        *SMALL,
+        *args,
+    )
+
+
+def status(ran: Ran, arm: str) -> dict[str, str]:
+    """Status of each gate of `arm`, by the gate's first word."""
+    return {
+        g.name.partition("/")[0]: g.status
+        for g in ran.record.judgement.gates
+        if g.name.partition("/")[2] == arm
+    }
 
 
 # ------------------------------------------------------------------ models with something planted

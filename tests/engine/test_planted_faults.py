@@ -18,13 +18,13 @@ import pytest
 
 from auditor.demo.models import HEAD, TARGET, smollm2
 from auditor.model.judgement import EXPLAINED
-from tests.cases.audits import Ran, cli, says
+from tests.cases.audits import Ran, says
 from tests.engine.real import (
     EAGLE3,
     NGRAM,
     PYTHON,
-    SMALL,
-    Served,
+    SPECULATE,
+    audited,
     copied,
     launched,
     needs_engine,
@@ -32,13 +32,10 @@ from tests.engine.real import (
     ready,
     reweighted,
     serving,
+    status,
 )
 
 pytestmark = needs_engine
-OUTPUT = Path(__file__).parents[1] / "output"
-SCALES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-"""Noise on every weight of the candidate's target, as a share of its tensor's standard deviation."""
-SPECULATE = "--speculative-config"
 
 
 def stranger(folder: Path) -> str:
@@ -52,19 +49,6 @@ def stranger(folder: Path) -> str:
     return json.dumps({"method": "eagle3", "model": str(head), "num_speculative_tokens": 3})
 
 
-def audited(folder: Path, plain: Served, candidates: dict[str, Served], *args: str) -> Ran:
-    return cli(
-        folder / "run",
-        "equivalence",
-        f"--reference-url={plain.url}",
-        f"--control-url={plain.url}",
-        *(f"--candidate-url={name}={served.url}" for name, served in candidates.items()),
-        f"--output={folder / 'run'}",
-        *SMALL,
-        *args,
-    )
-
-
 def activity(ran: Ran, arm: str, stage: str = "") -> list[float]:
     """Acceptance length of each phase of `arm` that drafted, of one stage or of all."""
     return [
@@ -72,15 +56,6 @@ def activity(ran: Ran, arm: str, stage: str = "") -> list[float]:
         for a in ran.record.judgement.activity
         if a.arm == arm and a.acceptance_length is not None and a.phase.startswith(stage)
     ]
-
-
-def status(ran: Ran, arm: str) -> dict[str, str]:
-    """Status of each gate of `arm`, by the gate's first word."""
-    return {
-        g.name.partition("/")[0]: g.status
-        for g in ran.record.judgement.gates
-        if g.name.partition("/")[2] == arm
-    }
 
 
 # ------------------------------------------------------------------ refused before any server
@@ -214,49 +189,3 @@ def test_float32_against_bfloat16_of_the_same_weights_is_near_ties_not_a_bug(tmp
     assert found, "the two dtypes do differ"
     assert sum(cls in EXPLAINED for cls in found) >= 0.8 * len(found), found
     assert not {"degenerate", "post-stop leak", "length overrun", "short delivery"} & set(found)
-
-
-# ------------------------------------------------------------------ sensitivity
-
-
-@pytest.mark.slow
-def test_the_smallest_change_of_weights_that_is_found(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        plain = stack.enter_context(serving(tmp_path / "plain", TARGET))
-        candidates = {}
-        for scale in SCALES:
-            weights = reweighted(copied(TARGET, tmp_path / f"noise-{scale:g}"), noisy(scale))
-            server = serving(tmp_path / f"server-{scale:g}", weights, SPECULATE, EAGLE3)
-            candidates[f"noise-{scale:g}"] = stack.enter_context(server)
-            ready(candidates[f"noise-{scale:g}"])
-        ready(plain)
-        ran = audited(tmp_path, plain, candidates, "--gates=certification,agreement")
-    judgement = ran.record.judgement
-    table: list[dict[str, Any]] = []
-    for scale in SCALES:
-        arm = f"noise-{scale:g}"
-        certificate = next(c for c in judgement.certificates if c.arm == arm)
-        agreed = next((a.agreement for a in judgement.agreement if a.arm == arm), None)
-        classes = sorted(d.cls for d in judgement.divergences if d.arm == arm)
-        gates = status(ran, arm)
-        table.append(
-            {
-                "noise": scale,
-                "certified": certificate.state,
-                "certification prompts alike": f"{certificate.agreement.k} of {certificate.agreement.n}",
-                "batch 1 alike": f"{agreed.k} of {agreed.n}" if agreed else None,
-                "classes": {c: classes.count(c) for c in dict.fromkeys(classes)},
-                "gates": gates,
-                "found": {gates["certification"], gates["agreement"]} != {"PASS"},
-            }
-        )
-    smallest = next((row["noise"] for row in table if row["found"]), None)
-    OUTPUT.mkdir(exist_ok=True)
-    (OUTPUT / "sensitivity.json").write_text(
-        json.dumps({"smallest found": smallest, "by noise": table}, indent=1)
-    )
-    print(json.dumps(table, indent=1))
-    assert smallest is not None, table
-    assert smallest <= 1e-2, table
-    assert all(row["found"] for row in table if row["noise"] >= smallest), "what is larger is found too"
-    assert ran.code in (1, 3)
