@@ -208,13 +208,15 @@ class _Attempt:
             return await self._until_ready(process)
         except BaseException as error:
             process.descendants()
-            await through(process.stop(_STOP_GRACE_S), self.request.progress)
+            cancelled = await through(process.stop(_STOP_GRACE_S), self.request.progress)
             self.scrub_log()
             if isinstance(error, EngineError):
                 self.passing = self.engine.transient(read_log(self.log))
                 self._failed(str(error))
             else:
                 self._failed(f"stopped while it was starting ({type(error).__name__})")
+            if cancelled:  # not the engine's error, after which a start may be tried once more
+                raise asyncio.CancelledError from error
             raise
 
     async def _until_ready(self, process: EngineProcess) -> LaunchedServer:

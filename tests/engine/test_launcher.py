@@ -300,6 +300,31 @@ def test_a_cancelled_start_stops_what_it_started(
     assert b.states[-1].state == "failed"
 
 
+def test_a_signal_while_a_failed_start_is_stopped_ends_the_launch(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A port race is tried once more, but not after Ctrl-C."""
+    b = bench(eaddrinuse_once=True)
+    real = launcher.EngineProcess.stop
+
+    async def scene() -> None:
+        task = asyncio.ensure_future(start(b.request()))
+
+        async def stop(process: launcher.EngineProcess, grace_s: float) -> int | None:
+            task.cancel()
+            await asyncio.sleep(0.05)
+            return await real(process, grace_s)
+
+        monkeypatch.setattr(launcher.EngineProcess, "stop", stop)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scene())
+    assert [s.state for s in b.states] == ["starting", "starting", "failed"]
+    assert "EADDRINUSE" in (b.states[-1].error or "") or "ddress already in use" in (b.states[-1].error or "")
+    assert family() == []
+
+
 def test_snapshot_copies_the_caches_privately(bench: MakeBench) -> None:
     b = bench(autotune={"kernel": [["BLOCK: 1", 1.0], ["BLOCK: 2", 2.0]]})
     b.launched(REFERENCE)
