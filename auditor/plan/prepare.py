@@ -36,15 +36,15 @@ def prepare(plan: AuditPlan) -> BuiltPrompts:
     findings = [*lint.lint_arms(plan.arms), *lint.lint_generation_config(folder)]
     folders = {"target": folder}
     for arm in plan.candidates:
+        served = folder
+        if arm.target is not None:
+            served = folders[f"target:{arm.name}"] = model_folder(arm.target)
         if arm.draft is not None and arm.draft.path is not None:
             draft_folder = model_folder(arm.draft.path)
             findings += lint.lint_draft(arm.draft, draft_folder, config, folder, length)
             folders[f"draft:{arm.name}"] = draft_folder
         elif arm.draft is not None and arm.draft.method == "mtp":
-            served = model_folder(arm.target) if arm.target is not None else folder
             findings += lint.lint_native(arm.draft, read_config(served, "the candidate's target"), served)
-        if arm.target is not None:
-            folders[f"target:{arm.name}"] = model_folder(arm.target)
     lint.refuse_errors(tuple(findings))
     vocabulary = text_config(config).get("vocab_size")
     built = build_prompts(
